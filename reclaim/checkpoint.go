@@ -138,6 +138,9 @@ func Resume(cfg Config, node string, now time.Time, c Checkpoint) (*Estimator, e
 	if err := e.checkFits(node, now, c); err != nil {
 		return nil, fmt.Errorf("reclaim: checkpoint: %w; windows start empty", err)
 	}
+	if c.At.IsZero() {
+		return e, nil // of an estimator before its first report, which knew nothing
+	}
 	e.elapsed = c.At.Sub(c.Epoch)
 	at, old := e.now(), c.grid()
 	// Relative to now, so that later changes of the system clock have no effect if now
@@ -259,8 +262,10 @@ func (e *Estimator) checkFits(node string, now time.Time, c Checkpoint) error {
 		return fmt.Errorf("has windows of %d times %v", c.Length, time.Duration(c.Cell))
 	case c.At.After(now):
 		return fmt.Errorf("is of %v, it is %v", c.At, now)
-	case age < 0 || age/time.Duration(c.Cell) > math.MaxUint32/2:
+	case age < 0 || age > longest || age/time.Duration(c.Cell) > math.MaxUint32/2:
 		return fmt.Errorf("began at %v and ends at %v", c.Epoch, c.At)
+	case now.Sub(c.At) > longest && !c.At.IsZero():
+		return fmt.Errorf("is of %v, it is %v", c.At, now)
 	case !amount(c.Offered):
 		return fmt.Errorf("offers %v CPUs", c.Offered)
 	}

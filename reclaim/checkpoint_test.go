@@ -487,8 +487,12 @@ func TestCheckpointsThatAreRefused(t *testing.T) {
 		t.Error("a configuration without windows was accepted")
 	}
 	for name, damage := range map[string]func(*Checkpoint){
-		"version":           func(c *Checkpoint) { c.Version++ },
-		"future":            func(c *Checkpoint) { c.At = c.At.Add(time.Hour) },
+		"version": func(c *Checkpoint) { c.Version++ },
+		"future":  func(c *Checkpoint) { c.At = c.At.Add(time.Hour) },
+		"centuries old": func(c *Checkpoint) {
+			c.At, c.Epoch = c.At.AddDate(-400, 0, 0), c.Epoch.AddDate(-400, 0, 0)
+		},
+		"centuries long":    func(c *Checkpoint) { c.Epoch = c.Epoch.AddDate(-400, 0, 0) },
 		"ends before begin": func(c *Checkpoint) { c.Epoch = c.At.Add(time.Hour) },
 		"no samples":        func(c *Checkpoint) { c.Cell = 0 },
 		"negative samples":  func(c *Checkpoint) { c.Cell = -1 },
@@ -516,6 +520,26 @@ func TestCheckpointsThatAreRefused(t *testing.T) {
 		if _, err := Resume(l.cfg, "node-a", l.now, c); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
+	}
+}
+
+// A daemon that ends before its first report leaves a checkpoint without a time. The next one
+// learns from it nothing, and nothing wrong.
+func TestACheckpointFromBeforeTheFirstReport(t *testing.T) {
+	l := begin(t, func(c *Config) { c.From = FromUsage })
+	pods := []Pod{batch("a", 4, 0.1), production("web", 8, 1)}
+	if err := l.resume(t, "node-b"); err == nil {
+		t.Error("the checkpoint of another node was accepted")
+	}
+	if err := l.resume(t, "node-a"); err != nil {
+		t.Fatal(err)
+	}
+	o := l.samples(day+10, pods...)
+	if l.elapsed != time.Duration(day+9)*l.tick {
+		t.Errorf("%v passed since the first report, want %v", l.elapsed, time.Duration(day+9)*l.tick)
+	}
+	if v := viewed(l, "a"); !v.Idle || o.Supply < 14 {
+		t.Errorf("idle is %v, the supply %v: nothing was learned after the restart", v.Idle, o.Supply)
 	}
 }
 
