@@ -190,7 +190,7 @@ func TestAContainerThatStartsElsewhereIsRepairedAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.want("db-main", "0-3")
-	if !strings.Contains(n.log.String(), "does not run where it was put") {
+	if !strings.Contains(n.log.String(), "does not run on its CPUs") {
 		t.Error("the log says nothing of it")
 	}
 }

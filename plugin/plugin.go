@@ -147,11 +147,11 @@ func (p *Plugin) knows(id string) bool {
 	return err == nil && known
 }
 
-// Connected and Synchronised say how far the connection to the runtime is.
+// Connected reports whether the runtime is connected, Synchronised whether it has been synchronized since.
 func (p *Plugin) Connected() bool    { return p.connected.Load() }
 func (p *Plugin) Synchronised() bool { return p.synchronised.Load() }
 
-// Beat is when the core was last seen to take its inputs, for a liveness probe.
+// Beat is when the core last took an input, for a liveness probe.
 func (p *Plugin) Beat() time.Time { return p.runner.beatAt() }
 
 // Settled reports whether everything decided is written, read back and saved.
@@ -172,13 +172,13 @@ func (p *Plugin) Frozen() string { return p.runner.status.Load().Frozen }
 // Unpinned counts the containers that were last seen to run elsewhere than decided.
 func (p *Plugin) Unpinned() int { return p.runner.status.Load().Unpinned }
 
-// Unread says what of the node is still being read since the last Synchronize;
-// empty: nothing that anything waits for.
+// Unread says what is still being read since the last Synchronize, as long as decisions depend on it;
+// empty: nothing.
 func (p *Plugin) Unread() string { return p.runner.status.Load().Reading() }
 
-// Unseen says what of the cgroups is not seen: that they are not believed, or not read
-// yet; empty: all is well.
+// Unseen says why the daemon does not see all cgroups: their listings are not trusted, or reads are
+// outstanding; empty: it does.
 func (p *Plugin) Unseen() string { return p.runner.status.Load().Unseen() }
 
-// Blind says why the cgroups that are seen are not believed; empty: they are.
+// Blind says why listings of cgroups are not trusted; empty: they are.
 func (p *Plugin) Blind() string { return p.runner.status.Load().Blind }

@@ -11,24 +11,26 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// absences decides which pods and containers have ended although no event said so.
-// An end needs agreement: the cgroup is missing in two successful listings of its
-// parent, and the runtime has not named the pod since. Where much is missing at
-// once, the reader is blind and nothing ends. It does no I/O: a listing is given.
+// absences decides which pods and containers have ended without an event.
+// It takes two successful listings of the parent cgroup without the pod's or container's
+// cgroup, and no event of the runtime that names the pod in between. If too much is missing
+// at once, the reader is blind and nothing ends. It does no I/O: listings are arguments.
 type absences struct {
-	// rounds and looks count in how many looks in a row a cgroup was missing, by UID or ID:
-	// for the regular rounds, and for the looks at pods that are ending.
+	// rounds and looks count consecutive misses: of regular rounds, and of looks at pods
+	// that are terminating.
 	rounds, looks misses
-	// seen counts in how many rounds in a row a pod was there that no event named, by path.
+	// seen counts, by path, the consecutive rounds that found the cgroup of a pod that no event
+	// has named.
 	seen misses
-	// blind says why the listings are not believed; empty: they are.
+	// blind is why listings are not trusted; empty: they are.
 	blind string
 }
 
 // misses counts how often in a row a cgroup was missing, by UID or ID.
 type misses map[string]int
 
-// enoughMisses is how often: what is being created has no cgroup for a moment.
+// enoughMisses is how many misses mean an end. One does not: a pod or container that is being
+// created has no cgroup for a moment.
 const enoughMisses = 2
 
 // member is a pod or container that should have a cgroup.
@@ -37,19 +39,19 @@ type member struct {
 	uid            string // of its pod
 	container      bool
 	owner          bool
-	ending         bool // the runtime has announced that it stops, so that it may be missing
+	ending         bool // the runtime has announced that it stops, so its cgroup may be missing
 }
 
-// children is what one cgroup was found to hold.
+// children are the child cgroups of one cgroup.
 type children struct {
 	names []string // sorted
 	err   error
 }
 
-// sighting is what one look at the tree found, by the path that was listed.
-type sighting map[string]children
+// listings are the children that one look at the tree found, by the path that was listed.
+type listings map[string]children
 
-// finding is what a sighting says of one member.
+// finding is what listings say about one member.
 type finding int
 
 const (
@@ -58,7 +60,7 @@ const (
 	missing
 )
 
-func (s sighting) of(m *member) finding {
+func (s listings) of(m *member) finding {
 	above, looked := s[parentOf(m.path)]
 	if m.path == "" || !looked || above.err != nil {
 		return unknown
@@ -69,7 +71,7 @@ func (s sighting) of(m *member) finding {
 	return missing
 }
 
-// parentOf is the cgroup to list for a path, as sightings spell it.
+// parentOf is the cgroup to list for a path, as listings spell it.
 func parentOf(p string) string {
 	if above := cgroup.Parent(p); above != "" {
 		return above
@@ -77,10 +79,10 @@ func parentOf(p string) string {
 	return "/"
 }
 
-// look takes in one sighting and returns those that have ended. only limits it to
-// pods, by UID; nil is a regular round over everything. named are the pods that the
-// runtime named since the last look, by UID.
-func (p *absences) look(all []member, seen sighting, only, named map[string]bool) []member {
+// look takes the listings of one look and returns the members that have ended. only limits the look
+// to pods, by UID; nil: it is a regular round over everything. named are the pods, by UID, that
+// the runtime has named since the last look.
+func (p *absences) look(all []member, seen listings, only, named map[string]bool) []member {
 	p.blind = blindness(all, seen)
 	if p.blind != "" {
 		p.rounds, p.looks, p.seen = nil, nil, nil
@@ -122,12 +124,12 @@ func (t *tally) add(f finding) {
 	}
 }
 
-// all says that at least two are missing and nothing is left.
+// all reports whether there are at least two and all of them are missing.
 func (t tally) all() bool { return t.total > 1 && t.missing == t.total }
 
-// blindness says why a sighting is not believed: a slice of kubelet's in which pods
-// run cannot be listed, or what is missing at once is more than ends at once.
-func blindness(all []member, seen sighting) string {
+// blindness says why listings are not trusted: a slice of kubelet's with pods in it cannot be
+// listed, or more is missing than can end at once.
+func blindness(all []member, seen listings) string {
 	var pods, owners tally
 	slices := map[string]*tally{}
 	for i := range all {
@@ -163,7 +165,7 @@ func blindness(all []member, seen sighting) string {
 	return ""
 }
 
-// toList are the parents to list for a look, apart from those of containers.
+// toList are the parents of pods, which have to be listed for a look.
 func toList(all []member) []string {
 	var paths []string
 	for i := range all {
@@ -176,13 +178,12 @@ func toList(all []member) []string {
 	return paths
 }
 
-// cleanOf is a cgroup's path as sightings spell it; empty where it is none.
+// cleanOf is a cgroup's path as listings spell it; empty where it is none.
 func cleanOf(p string) string { return strings.Trim(p, "/") }
 
-// suspects are the cgroups of pods in a sighting that belong to no member and that
-// the runtime did not name since the last look. A pod that is being created, or
-// whose end is not finished, is among them.
-func suspects(all []member, seen sighting, named map[string]bool) []policy.FoundPod {
+// unknownPods are the cgroups of pods in listings that belong to no member and that the runtime
+// has not named since the last look. A pod that is being created or removed can be among them.
+func unknownPods(all []member, seen listings, named map[string]bool) []policy.FoundPod {
 	paths, uids := make(map[string]bool, len(all)), make(map[string]bool, len(all))
 	for i := range all {
 		if m := &all[i]; !m.container {
@@ -206,10 +207,10 @@ func suspects(all []member, seen sighting, named map[string]bool) []policy.Found
 	return found[:min(len(found), maxFound)]
 }
 
-// maxFound bounds how many such pods are looked after.
+// maxFound bounds how many unannounced pods are tracked.
 const maxFound = 256
 
-// qosIn is what kubelet takes the pods for whose cgroups lie in a slice.
+// qosIn is the QoS class of the pods whose cgroups are in a slice of kubelet's.
 func qosIn(slice string) (policy.QoS, bool) {
 	switch cgroup.Classify(slice) {
 	case cgroup.Guaranteed:
@@ -222,13 +223,13 @@ func qosIn(slice string) (policy.QoS, bool) {
 	return "", false
 }
 
-// unannounced returns the suspects that run and were there in the round before, with
-// the cgroups in them as seen has them. Kubelet makes a pod's cgroup long before
-// its sandbox where it waits for volumes: one with nothing in it does not run.
-func (p *absences) unannounced(suspects []policy.FoundPod, seen sighting) []policy.FoundPod {
+// unannounced returns the unknown pods that run and were found in the previous round too, with
+// their child cgroups. Kubelet creates a pod's cgroup long before its sandbox if it waits for
+// volumes: a pod without child cgroups does not run.
+func (p *absences) unannounced(unknown []policy.FoundPod, seen listings) []policy.FoundPod {
 	now := misses{}
 	var found []policy.FoundPod
-	for _, s := range suspects {
+	for _, s := range unknown {
 		inside := seen[s.CgroupPath]
 		if p.blind != "" || inside.err != nil || len(inside.names) == 0 {
 			continue
@@ -245,8 +246,8 @@ func (p *absences) unannounced(suspects []policy.FoundPod, seen sighting) []poli
 	return found
 }
 
-// kubeletSlices are the slices in which kubelet keeps pods, as usual and where the
-// pods that are known have theirs.
+// kubeletSlices are the slices in which kubelet keeps pods: the usual ones, and those of the
+// known pods.
 func kubeletSlices(all []member) []string {
 	tops := []string{"kubepods", "kubepods.slice"}
 	for _, above := range toList(all) {

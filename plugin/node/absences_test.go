@@ -19,11 +19,11 @@ func TestAnEndNeedsAgreement(t *testing.T) {
 		pod("a", true), pod("b", true), pod("c", false), pod("d", false),
 		{id: "x", uid: "c", path: "kubepods/podc/x", container: true},
 	}
-	see := func(names ...string) sighting {
-		return sighting{"kubepods": {names: names}, "kubepods/podc": {names: []string{"x"}}}
+	see := func(names ...string) listings {
+		return listings{"kubepods": {names: names}, "kubepods/podc": {names: []string{"x"}}}
 	}
 	every := []string{"poda", "podb", "podc", "podd"}
-	without := func(gone ...string) sighting {
+	without := func(gone ...string) listings {
 		return see(slices.DeleteFunc(slices.Clone(every), func(name string) bool {
 			return slices.Contains(gone, name)
 		})...)
@@ -33,7 +33,7 @@ func TestAnEndNeedsAgreement(t *testing.T) {
 	noContainer := see(every...)
 	noContainer["kubepods/podc"] = children{names: nil}
 	type step struct {
-		seen  sighting
+		seen  listings
 		only  map[string]bool
 		named map[string]bool
 		ended string
@@ -63,9 +63,9 @@ func TestAnEndNeedsAgreement(t *testing.T) {
 		{name: "a look is at those that end", steps: []step{{seen: without("poda"), only: map[string]bool{"b": true}},
 			{seen: without("poda"), only: map[string]bool{"b": true}}}},
 		{name: "a container", steps: []step{{seen: noContainer}, {seen: noContainer, ended: "[x]"}}},
-		{name: "a container of a pod that was not listed", steps: []step{{seen: sighting{"kubepods": {names: every}}},
-			{seen: sighting{"kubepods": {names: every}}}}},
-		{name: "nobody lists the parent", steps: []step{{seen: sighting{}}, {seen: sighting{}}}},
+		{name: "a container of a pod that was not listed", steps: []step{{seen: listings{"kubepods": {names: every}}},
+			{seen: listings{"kubepods": {names: every}}}}},
+		{name: "nobody lists the parent", steps: []step{{seen: listings{}}, {seen: listings{}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			list := slices.Clone(members)
@@ -96,24 +96,24 @@ func TestBlindness(t *testing.T) {
 		{id: "x", uid: "kubepods/pa", path: "kubepods/pa/x", container: true}, {id: "nowhere", uid: "nowhere"}}
 	for _, c := range []struct {
 		name string
-		seen sighting
+		seen listings
 		says string
 	}{
-		{"all is there", sighting{"kubepods": names("burstable", "pa", "pb", "pc"),
+		{"all is there", listings{"kubepods": names("burstable", "pa", "pb", "pc"),
 			"kubepods/burstable": names("pd", "pe")}, ""},
-		{"one owner lacks", sighting{"kubepods": names("burstable", "pa", "pb"),
+		{"one owner lacks", listings{"kubepods": names("burstable", "pa", "pb"),
 			"kubepods/burstable": names("pd", "pe")}, ""},
-		{"two of three owners lack", sighting{"kubepods": names("burstable", "pa"),
+		{"two of three owners lack", listings{"kubepods": names("burstable", "pa"),
 			"kubepods/burstable": names("pd", "pe")},
 			"2 of 3 pods with CPUs of their own"},
-		{"a slice cannot be listed", sighting{"kubepods": names("burstable", "pa", "pb", "pc"),
+		{"a slice cannot be listed", listings{"kubepods": names("burstable", "pa", "pb", "pc"),
 			"kubepods/burstable": {err: errors.New("no such file")}},
 			"kubepods/burstable, in which pods run, cannot be listed"},
-		{"a slice was not listed", sighting{"kubepods": names("burstable", "pa", "pb", "pc")}, ""},
-		{"all of a slice lack", sighting{"kubepods": names("burstable", "pa", "pb", "pc"),
+		{"a slice was not listed", listings{"kubepods": names("burstable", "pa", "pb", "pc")}, ""},
+		{"all of a slice lack", listings{"kubepods": names("burstable", "pa", "pb", "pc"),
 			"kubepods/burstable": names()}, "all 2 pods in kubepods/burstable"},
-		{"all lack", sighting{"kubepods": names(), "kubepods/burstable": names()}, "all 5 pods"},
-		{"containers say nothing", sighting{"kubepods": names("burstable", "pa", "pb", "pc"),
+		{"all lack", listings{"kubepods": names(), "kubepods/burstable": names()}, "all 5 pods"},
+		{"containers say nothing", listings{"kubepods": names("burstable", "pa", "pb", "pc"),
 			"kubepods/burstable": names("pd", "pe"), "kubepods/pa": names()},
 			""},
 	} {
@@ -141,13 +141,13 @@ func TestTheClassOfAKubeletSlice(t *testing.T) {
 func TestSuspects(t *testing.T) {
 	members := []member{{id: "a", uid: "a", path: "kubepods/poda"}, {id: "c", uid: "c", path: "elsewhere/podc"},
 		{id: "x", uid: "d", path: "kubepods/podd", container: true}}
-	seen := sighting{
+	seen := listings{
 		"kubepods":           {names: []string{"burstable", "poda", "podb", "podc", "podd", "podnew"}},
 		"kubepods/burstable": {names: []string{"pode", "scope"}},
 		"kubepods/system":    {names: []string{"podf"}},
 	}
 	var got []string
-	for _, p := range suspects(members, seen, map[string]bool{"new": true}) {
+	for _, p := range unknownPods(members, seen, map[string]bool{"new": true}) {
 		got = append(got, fmt.Sprint(p.UID, " ", p.CgroupPath, " ", p.QoS))
 	}
 	want := []string{"e kubepods/burstable/pode Burstable", "b kubepods/podb Guaranteed", "d kubepods/podd Guaranteed"}
@@ -158,7 +158,7 @@ func TestSuspects(t *testing.T) {
 	for i := range many {
 		many[i] = fmt.Sprintf("pod%04d", i)
 	}
-	if got := suspects(nil, sighting{"kubepods": {names: many}}, nil); len(got) != maxFound {
+	if got := unknownPods(nil, listings{"kubepods": {names: many}}, nil); len(got) != maxFound {
 		t.Errorf("%d pods are looked after, want at most %d", len(got), maxFound)
 	}
 }
@@ -166,12 +166,12 @@ func TestSuspects(t *testing.T) {
 // A suspect is one that runs, seen so in two rounds in a row by a reader that is believed.
 func TestUnannouncedPodsAreSeenTwice(t *testing.T) {
 	list := []policy.FoundPod{{UID: "a", CgroupPath: "kubepods/poda"}}
-	full := sighting{"kubepods/poda": {names: []string{"c"}}}
-	empty := sighting{"kubepods/poda": {}}
-	failed := sighting{"kubepods/poda": {err: errors.New("input/output error")}}
+	full := listings{"kubepods/poda": {names: []string{"c"}}}
+	empty := listings{"kubepods/poda": {}}
+	failed := listings{"kubepods/poda": {err: errors.New("input/output error")}}
 	type round struct {
 		list  []policy.FoundPod
-		seen  sighting
+		seen  listings
 		blind string
 		found bool
 	}

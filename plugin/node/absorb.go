@@ -13,14 +13,14 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// absorb brings the tree up to what a batch decided. It writes nothing, and reads nothing before the
-// tree has all of the batch: answers that wait look at the tree while the routine waits for a read.
+// absorb applies the decisions of a batch to the tree. It writes nothing, and reads nothing before the
+// tree has the whole batch: waiting replies look at the tree while the routine waits for a read.
 func (w *writer) absorb(b batch) {
 	if b.topo != nil {
 		w.topo, w.rev = b.topo, b.rev
 		w.tree.SetOnline(b.topo.Online())
 	}
-	if b.anew {
+	if b.full {
 		b.decisions = slices.Concat(w.dropsBut(b.decisions), b.decisions, w.poolsBut(b.decisions))
 	}
 	for _, d := range b.decisions {
@@ -44,7 +44,7 @@ func (w *writer) absorb(b batch) {
 			s := w.pods[d.UID]
 			drop(s)
 			delete(w.pods, d.UID)
-			w.foreignTo(s, false)
+			w.setForeign(s, false)
 		case policy.SetUnannounced:
 			w.setUnannounced(d)
 		case policy.DropUnannounced:
@@ -75,8 +75,8 @@ func (w *writer) absorb(b batch) {
 	}
 }
 
-// dropsBut drops every pod and container that decisions, the whole state of a new
-// machine, do not name.
+// dropsBut drops every pod and container that is not in decisions, the whole state of a new
+// machine.
 func (w *writer) dropsBut(decisions []policy.Decision) []policy.Decision {
 	named := map[string]place{}
 	note(named, decisions)
@@ -115,7 +115,7 @@ func (w *writer) poolsBut(decisions []policy.Decision) []policy.Decision {
 	return drops
 }
 
-// lookAgain looks at the quotas of pods that are ours to set.
+// lookAgain queues the pods' quotas that we manage.
 func (w *writer) lookAgain(uids []string) {
 	for _, uid := range uids {
 		if s := w.pods[uid]; s != nil && (s.limit.ours || s.idle.ours) {
@@ -124,12 +124,12 @@ func (w *writer) lookAgain(uids []string) {
 	}
 }
 
-// foundID is the tree's name of a pod that was never announced; it differs from that
-// of the same pod once it is.
+// foundID is the tree's ID of an unannounced pod. It differs from the pod's UID, which is its ID
+// once it is announced.
 func foundID(uid string) string { return "unannounced/" + uid }
 
-// setUnannounced masks a pod that was never announced, and what is in it: on cgroup
-// v1 nothing inherits.
+// setUnannounced masks an unannounced pod and its child cgroups: on cgroup v1 masks are not
+// inherited.
 func (w *writer) setUnannounced(d policy.SetUnannounced) {
 	id := foundID(d.Pod.UID)
 	w.putSlice(d.Pod.CgroupPath)
@@ -197,7 +197,7 @@ func memsOf(s *cpuset.Set) cpuset.Set {
 	return *s
 }
 
-// setPod follows what was decided of a pod. Where its cgroup was not seen, it may have any mask.
+// setPod applies a decision about a pod. A cgroup that was not read may have any mask.
 func (w *writer) setPod(d policy.SetPod, found observations) {
 	s := w.pods[d.Pod.UID]
 	first := s == nil
@@ -213,7 +213,7 @@ func (w *writer) setPod(d policy.SetPod, found observations) {
 		return
 	}
 	w.putSlice(s.path)
-	w.foreignTo(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE.ID())
+	w.setForeign(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE.ID())
 	if err := w.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 		Mems: memsOf(d.Mems)}); err != nil {
 		w.c.o.Log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
@@ -233,10 +233,10 @@ func (w *writer) setPod(d policy.SetPod, found observations) {
 	}
 }
 
-// roomID is the tree's name of what a pod keeps for a container that owns CPUs.
+// roomID is the tree's ID of the CPUs that a pod's mask keeps for a container that owns them.
 func roomID(uid, container string) string { return uid + "/room/" + container }
 
-// keepRoom keeps the CPUs of containers in the mask of their pod.
+// keepRoom keeps the CPUs of containers that own some in the mask of their pod.
 func (w *writer) keepRoom(s *subject, d *policy.SetPod) {
 	for _, name := range s.rooms {
 		if !slices.ContainsFunc(d.Owned, func(o policy.Owned) bool { return o.Container == name }) {
@@ -254,8 +254,8 @@ func (w *writer) keepRoom(s *subject, d *policy.SetPod) {
 	}
 }
 
-// foreignTo notes whether a pod is one that its slice's limit must not touch.
-func (w *writer) foreignTo(s *subject, is bool) {
+// setForeign records whether a pod keeps its best-effort slice from being limited.
+func (w *writer) setForeign(s *subject, is bool) {
 	if s == nil {
 		return
 	}
@@ -268,9 +268,9 @@ func (w *writer) foreignTo(s *subject, is bool) {
 	}
 }
 
-// setContainer follows what was decided of a container. found is what cgroups were found to hold
-// where it comes of a takeover: no reply of ours made what was there before, and one to a daemon
-// that was killed the runtime may not have heard.
+// setContainer applies a decision about a container. found is what was read from cgroups, in a
+// takeover: its containers were not created with replies of this daemon, and the runtime may not
+// have received a reply of a daemon that was killed.
 func (w *writer) setContainer(d policy.SetContainer, found observations) {
 	s := w.ctrs[d.Container.ID]
 	if s == nil {
@@ -305,23 +305,23 @@ func (w *writer) setContainer(d policy.SetContainer, found observations) {
 	w.report(s, d)
 }
 
-// capLater leaves a container its limit until its cap is on disk: a daemon that finds cgroups
-// blind after this one was killed undoes the caps of the file only.
+// capLater writes a cap only after it is saved: a new daemon that cannot read cgroups undoes only
+// the caps that the state file names.
 func (w *writer) capLater(d policy.SetContainer) {
 	w.c.saving.now(func() {
-		w.c.hand.owe(nil)
+		w.c.unfinished.add(nil)
 		w.c.o.At(failpoint.CapSaved)
-		// Of one that is not in the file now something else was decided, with a newer revision.
+		// If the file does not have this cap now, a newer decision has replaced it.
 		if w.c.machine.Knows(d.Container.ID) && w.c.saving.has(d.Cap) {
 			w.put(batch{decisions: []policy.Decision{d}})
 		}
-		w.c.hand.paid()
+		w.c.unfinished.delivered()
 	})
 }
 
-// making notes what the runtime is told to make. Where its answer waited, the cgroup may have been
-// looked for in vain.
-func (w *writer) making(d *policy.SetContainer) {
+// creating puts in a batch with the mask that the runtime will create a container with. While the
+// reply waited, the writer may have found no cgroup.
+func (w *writer) creating(d *policy.SetContainer) {
 	if d == nil {
 		return
 	}
@@ -330,7 +330,7 @@ func (w *writer) making(d *policy.SetContainer) {
 	}
 }
 
-// replied is the mask that our reply makes the runtime write; empty: none.
+// replied is the mask that the runtime writes because of our reply; empty: none.
 func (w *writer) replied(d *policy.SetContainer) cpuset.Set {
 	switch {
 	case d.Need.Own != nil:
@@ -343,7 +343,7 @@ func (w *writer) replied(d *policy.SetContainer) cpuset.Set {
 	return cpuset.Set{}
 }
 
-// report logs one line where a container's place changed by a decision about it.
+// report logs one line if a decision has changed a container's CPUs or cap.
 func (w *writer) report(s *subject, d policy.SetContainer) {
 	now := "pool " + string(d.Need.Pool)
 	if d.Need.Own != nil {
@@ -361,11 +361,11 @@ func (w *writer) report(s *subject, d policy.SetContainer) {
 	s.logged = now
 }
 
-// maxSlices bounds how many parents of pods are looked after; kubelet has two.
+// maxSlices bounds how many parents of pods are managed; kubelet has two.
 const maxSlices = 64
 
-// putSlice declares the slice that a pod lies in, so that whoever starts there
-// while nobody watches lands in its pool.
+// putSlice declares the slice of a pod, so that a pod that starts in it without a daemon runs in
+// the slice's pool.
 func (w *writer) putSlice(pod string) {
 	path := cgroup.Parent(pod)
 	if w.slices[path] || len(w.slices) >= maxSlices {
@@ -383,8 +383,8 @@ func (w *writer) putSlice(pod string) {
 	if cgroup.IsUnit(path) && !w.c.o.Tree.Records && !w.raw {
 		w.raw = true
 		w.c.o.Log.Warn(
-			"the cgroups are systemd's and are written as files: systemd puts its own values back at every reload, "+
-				"and the audit ours; set cgroup.driver to auto", "cgroup", path)
+			"systemd manages these cgroups, but they are written as files: systemd restores its own values at every "+
+				"reload, until the audit writes ours again; set cgroup.driver to auto", "cgroup", path)
 	}
 	w.slices[path] = true
 	if err := w.tree.PutSlice(cgroup.Slice{Path: path, Need: cgroup.InPool(string(pool))}); err != nil {
@@ -401,7 +401,7 @@ func (w *writer) putSlice(pod string) {
 	}
 }
 
-// readBackMask settles what is uncertain about a cgroup's mask, if it can be read.
+// readBackMask reads a cgroup's mask that is uncertain after an error.
 func (w *writer) readBackMask(path string) {
 	switch found, err := w.reader.CPUs(path); {
 	case errors.Is(err, cgroup.ErrGone):
@@ -413,8 +413,8 @@ func (w *writer) readBackMask(path string) {
 	}
 }
 
-// lasting is a slice's mask as far as it lasts: one that its manager does not have
-// on record, say from a version that wrote files, ends with the next reload.
+// lasting is a slice's mask as far as it lasts: a mask that its manager does not have on record,
+// for example one from a version that wrote files, is lost at the next reload.
 func (w *writer) lasting(path string, found cgroup.Effective) cgroup.Effective {
 	if !w.c.o.Tree.Records {
 		return found
@@ -425,7 +425,7 @@ func (w *writer) lasting(path string, found cgroup.Effective) cgroup.Effective {
 	return found
 }
 
-// KubeletSlices are the slices of kubelet, where they usually are.
+// KubeletSlices are the usual paths of kubelet's slices.
 func KubeletSlices() []string {
 	return []string{
 		"kubepods/burstable", "kubepods/besteffort",
@@ -433,9 +433,8 @@ func KubeletSlices() []string {
 	}
 }
 
-// findSlices looks for kubelet's slices where they usually are: they want their
-// masks before the first pod is in them. One that cannot be read is left for the
-// next audit, or for its first pod.
+// findSlices looks for kubelet's slices at their usual paths: they need masks before the first
+// pod is in them. A slice that cannot be read is left to the next audit, or to its first pod.
 func (w *writer) findSlices() {
 	if w.reader == nil {
 		return

@@ -15,23 +15,23 @@ import (
 // StepFunc is a step of a machine.
 type StepFunc func(*policy.Machine, time.Time, policy.Event) ([]policy.Decision, error)
 
-// anchor is what a machine is rebuilt from when a step of it has panicked and may have
-// left it half changed: the last checkpoint with the events since, and what was decided
-// of every pod and container. Nobody loses its CPUs by a rebuild: it brings back
-// everything that was decided, or it fails.
+// anchor is what a machine is rebuilt from after a step that panicked and may have left it half
+// changed: the last checkpoint with the events since then, and the last decision about every
+// pod and container. No pod loses its CPUs by a rebuild: it restores everything that was
+// decided, or it fails.
 type anchor struct {
 	recorder *policy.Recorder
 	cfg      policy.Config
 	topo     *topology.Topology
 	decided  map[string]place
-	unread   []string // pods, by UID, of which nothing is decided: it is not known yet what they own
+	unread   []string // pods, by UID, without a decision: what they own is not known yet
 }
 
-// place is what was last decided of a pod, by its UID, or of a container, by its ID.
+// place is the last decision about a pod, by its UID, or a container, by its ID.
 type place struct {
 	pod string      // the UID of a container's pod
 	own *cpuset.Set // nil: it runs in a pool
-	// named are what containers of a pod own.
+	// named are the CPUs that containers of a pod own.
 	named []policy.Owned
 }
 
@@ -41,12 +41,12 @@ func newAnchor(m *policy.Machine, cfg policy.Config) anchor {
 	}
 }
 
-// hold takes down what a step that went well has changed.
-func (a *anchor) hold(m *policy.Machine, now time.Time, e policy.Event, decisions []policy.Decision) {
+// update records what a successful step has changed.
+func (a *anchor) update(m *policy.Machine, now time.Time, e policy.Event, decisions []policy.Decision) {
 	a.topo = m.Topology()
 	if e, ok := e.(policy.Reconfigured); ok {
 		a.cfg = e.Config
-		a.recorder.Rebase(m, now) // it is in no record
+		a.recorder.Rebase(m, now) // no record holds a configuration
 	}
 	note(a.decided, decisions)
 	a.unread = m.UnreadUIDs()
@@ -67,15 +67,15 @@ func note(decided map[string]place, decisions []policy.Decision) {
 	}
 }
 
-// rebuilt is a machine with what was decided of everything in it.
+// rebuilt is a machine with the decisions about everything in it.
 type rebuilt struct {
 	machine   *policy.Machine
 	decisions []policy.Decision
 	leftOut   []string // events that panicked again
 }
 
-// rebuild makes a machine that holds what was decided before the panic. broken is the
-// one that panicked: what the record cannot bring back is taken from there.
+// rebuild makes a machine with everything that was decided before the panic. broken is the machine
+// that panicked: what the record cannot restore is taken from it.
 func (a *anchor) rebuild(step StepFunc, now time.Time, broken *policy.Machine) (*rebuilt, error) {
 	rev := broken.Rev()
 	r, err := a.replay(step, a.recorder.Latest(), rev)
@@ -83,8 +83,8 @@ func (a *anchor) rebuild(step StepFunc, now time.Time, broken *policy.Machine) (
 		return nil, err
 	}
 	leftOut := r.leftOut
-	// Once more from a checkpoint, with whoever is missing: its decisions are the whole
-	// state, without what has come and gone since the record began.
+	// Replay a checkpoint of that machine, with everything that is missing in it: its decisions
+	// are the whole state, without pods that have ended since the record began.
 	fresh := policy.NewRecorder(1)
 	fresh.Rebase(r.machine, now)
 	records := fresh.Latest()
@@ -100,19 +100,18 @@ func (a *anchor) rebuild(step StepFunc, now time.Time, broken *policy.Machine) (
 		return nil, err
 	}
 	r.leftOut = append(leftOut, r.leftOut...)
-	for _, d := range r.machine.UsedPools() { // those decided when it was made came with no step
+	for _, d := range r.machine.UsedPools() { // the pools of a new machine are no step's decisions
 		r.decisions = append(r.decisions, d)
 	}
 	for _, uid := range a.unread {
 		if !r.machine.KnowsPod(uid) {
-			return nil, fmt.Errorf("%w: %s, which is not read yet, is lost", errLost, uid)
+			return nil, fmt.Errorf("%w: pod %s, whose cgroup is not read yet, is missing", errLost, uid)
 		}
 	}
 	return r, a.compare(r.decisions)
 }
 
-// replay feeds records to an empty machine. One that panics is left out, and what it
-// may have half changed with it.
+// replay feeds records to an empty machine. If one panics, replay starts again without it.
 func (a *anchor) replay(step StepFunc, records []policy.Record, rev uint64) (*rebuilt, error) {
 	var leftOut []string
 	for {
@@ -124,7 +123,7 @@ func (a *anchor) replay(step StepFunc, records []policy.Record, rev uint64) (*re
 		r := &rebuilt{machine: m, leftOut: leftOut}
 		bad := -1
 		for i := range records {
-			decisions, ok := quietly(step, m, records[i])
+			decisions, ok := tryStep(step, m, records[i])
 			if !ok {
 				bad = i
 				break
@@ -139,8 +138,9 @@ func (a *anchor) replay(step StepFunc, records []policy.Record, rev uint64) (*re
 	}
 }
 
-// quietly is a step that may panic; then ok is false. A refusal then is a refusal now.
-func quietly(step StepFunc, m *policy.Machine, r policy.Record) (decisions []policy.Decision, ok bool) {
+// tryStep is a step that may panic; then ok is false. An error is ignored: the event was refused
+// when it was recorded, too.
+func tryStep(step StepFunc, m *policy.Machine, r policy.Record) (decisions []policy.Decision, ok bool) {
 	defer func() {
 		if recover() != nil {
 			decisions, ok = nil, false
@@ -150,7 +150,7 @@ func quietly(step StepFunc, m *policy.Machine, r policy.Record) (decisions []pol
 	return decisions, true
 }
 
-// checkpointOf is what a broken machine still says; nothing, where that panics too.
+// checkpointOf is the checkpoint of a broken machine; empty if that panics too.
 func checkpointOf(broken *policy.Machine) (s policy.Synchronized) {
 	defer func() {
 		if recover() != nil {
@@ -160,8 +160,8 @@ func checkpointOf(broken *policy.Machine) (s policy.Synchronized) {
 	return broken.Checkpoint()
 }
 
-// putBack adds to a checkpoint the pods and containers that were decided of and are
-// missing in it, as the broken machine has them, on the CPUs that were decided.
+// putBack adds to a checkpoint the pods and containers that have a decision and are missing in it:
+// as the broken machine has them, on the CPUs of the decision.
 func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 	have, were := map[string]bool{}, map[string]*policy.Recovered{}
 	for i := range broken.Pods {
@@ -202,7 +202,7 @@ func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 	}
 }
 
-// restoreOwn sees to it that a pod recovers the CPUs that were decided for it.
+// restoreOwn makes a pod recover the CPUs that were decided for it.
 func (a *anchor) restoreOwn(p *policy.Pod) {
 	was := a.decided[p.UID].own
 	for _, o := range a.decided[p.UID].named {
@@ -217,12 +217,12 @@ func (a *anchor) restoreOwn(p *policy.Pod) {
 	}
 	if r.CPUs == nil || !keeps(was, r.CPUs, a.topo.Online()) {
 		r.CPUs, r.Withheld = was, nil
-		r.Degraded, r.Demoted = "", false // it was given CPUs since
+		r.Degraded, r.Demoted = "", false // it has received CPUs since
 		p.Recovered = &r
 	}
 }
 
-// restoreNamed does the same for a container of it.
+// restoreNamed does the same for a container of the pod.
 func (a *anchor) restoreNamed(p *policy.Pod, was policy.Owned) {
 	r := policy.Recovered{From: "kernel"}
 	if p.Recovered != nil {
@@ -237,14 +237,14 @@ func (a *anchor) restoreNamed(p *policy.Pod, was policy.Owned) {
 	}
 	if is.CPUs == nil || !keeps(&was.CPUs, is.CPUs, a.topo.Online()) {
 		is.CPUs, is.Withheld = &was.CPUs, nil
-		is.Degraded, is.Demoted = "", false // it was given CPUs since
+		is.Degraded, is.Demoted = "", false // it has received CPUs since
 	}
 	r.Owners, r.Degraded, r.Demoted = append(r.Owners, is), "", false
 	p.Recovered = &r
 }
 
-// restoreStoredLimits sees to it that limits of ours are known that the runtime stores: the event that led to
-// them may be left out, and the answer is not taken back.
+// restoreStoredLimits keeps what the runtime stores of our limits: the event behind a limit may be left
+// out, but the runtime has its reply.
 func restoreStoredLimits(c, was *policy.Container) {
 	switch {
 	case was == nil || !was.Asked.OurQuota:
@@ -257,8 +257,8 @@ func restoreStoredLimits(c, was *policy.Container) {
 	}
 }
 
-// restorePool sees to it that a pod that ran in a pool is not given CPUs because an event is
-// left out: it waits for them. was is what the broken machine says of it.
+// restorePool keeps a pod that ran in a pool from owning CPUs because an event is left out: it
+// waits for them. was is its state in the broken machine.
 func (a *anchor) restorePool(p *policy.Pod, was *policy.Recovered) {
 	at, decided := a.decided[p.UID]
 	online := a.topo.Online()
@@ -272,9 +272,9 @@ func (a *anchor) restorePool(p *policy.Pod, was *policy.Recovered) {
 	}
 }
 
-var errLost = errors.New("the rebuilt machine is not the one before")
+var errLost = errors.New("the rebuilt machine differs from the one that panicked")
 
-// compare wants every owner on its CPUs, and no pod or container lost.
+// compare requires every owner to have its CPUs, and no pod or container to be missing.
 func (a *anchor) compare(decisions []policy.Decision) error {
 	now, online := map[string]place{}, a.topo.Online()
 	note(now, decisions)
@@ -283,7 +283,7 @@ func (a *anchor) compare(decisions []policy.Decision) error {
 		is, there := now[id]
 		switch {
 		case !there:
-			return fmt.Errorf("%w: %s is lost", errLost, id)
+			return fmt.Errorf("%w: %s is missing", errLost, id)
 		case !keepsNamed(was.named, is.named, online):
 			return fmt.Errorf("%w: containers of %s had %v and would have %v", errLost, id, was.named, is.named)
 		case was.own == nil && is.own == nil || was.own != nil && is.own != nil && keeps(was.own, is.own, online):
@@ -294,14 +294,14 @@ func (a *anchor) compare(decisions []policy.Decision) error {
 	return nil
 }
 
-// keeps says whether an owner has all of its CPUs that are on. It may have more: those
-// that came back.
+// keeps reports whether an owner has all of its CPUs that are online. It may have more: CPUs that
+// have come back online.
 func keeps(was, is *cpuset.Set, online cpuset.Set) bool {
 	left := was.And(online)
 	return left.SubsetOf(is)
 }
 
-// keepsNamed says the same of the containers of a pod.
+// keepsNamed reports the same about the containers of a pod.
 func keepsNamed(was, is []policy.Owned, online cpuset.Set) bool {
 	return len(was) == len(is) && !slices.ContainsFunc(was, func(o policy.Owned) bool {
 		return !slices.ContainsFunc(is, func(n policy.Owned) bool {

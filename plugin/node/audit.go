@@ -17,34 +17,33 @@ const auditBatch = 32
 
 // audit is what the writer reads back.
 type audit struct {
-	verify  []string // containers
-	todo    []string // what the present audit has still to look at
-	round   uint64   // audits begun so far
-	drifted map[string]bool
+	verify  []string        // containers, by ID
+	todo    []string        // what the current audit has not read yet
+	round   uint64          // audits started so far
+	drifted map[string]bool // containers, by ID, that run on other CPUs than decided
 }
 
 func newAudit() audit { return audit{drifted: map[string]bool{}} }
 
-// clear leaves out what was to be read back.
+// clear drops everything that was to be read back.
 func (a *audit) clear() { a.verify, a.todo = nil, nil }
 
-// check reads one cgroup back right after it was written or created: that it is
-// not as written is loud.
+// check reads one cgroup back right after it was written: a difference is an error.
 func (w *writer) check(id string) {
 	if d, drifted := w.look(id); drifted {
 		w.c.o.Metrics.CpusetWrite("mismatch")
-		w.c.o.Log.Error("the kernel does not give what was written", "drift", d.String())
+		w.c.o.Log.Error("a cgroup differs from what was just written; it is written again", "drift", d.String())
 	}
 }
 
-// look compares one cgroup with what it should be.
+// look compares one cgroup with the decision.
 func (w *writer) look(id string) (cgroup.Drift, bool) {
 	d, drifted := w.tree.CheckOne(id, w.reader.CPUs)
 	w.keepCount(id, d, drifted)
 	return d, drifted
 }
 
-// keepCount follows the containers that are elsewhere.
+// keepCount tracks the containers that run on other CPUs than decided.
 func (w *writer) keepCount(id string, d cgroup.Drift, drifted bool) {
 	switch elsewhere := drifted && d.Err == nil && d.Got != d.Want && w.ctrs[id] != nil; {
 	case elsewhere:
@@ -54,8 +53,8 @@ func (w *writer) keepCount(id string, d cgroup.Drift, drifted bool) {
 	}
 }
 
-// readBack checks what was asked to be verified, repairs it once and says so if
-// that did not help.
+// readBack verifies one container on request, repairs it once, and logs an error if that did not
+// help.
 func (w *writer) readBack() bool {
 	if len(w.audit.verify) == 0 {
 		return false
@@ -71,18 +70,19 @@ func (w *writer) readBack() bool {
 		return true
 	}
 	w.c.o.Metrics.Drift(w.sourceOf(d))
-	w.c.o.Log.Error("a container does not run where it was put; repairing", "container", w.nameOf(id), "drift",
+	w.c.o.Log.Error("a container does not run on its CPUs; repairing", "container", w.nameOf(id), "drift",
 		d.String())
 	w.repair()
 	if d, still := w.look(id); still {
-		w.c.o.Log.Error("the repair did not help", "container", w.nameOf(id), "drift", d.String())
+		w.c.o.Log.Error("the repair did not help; the next audit tries again", "container", w.nameOf(id), "drift",
+			d.String())
 	}
 	return true
 }
 
-// confirm sees to it that the manager of a container's cgroup restores what is in
-// force there. runc 1.1.5, Debian 12's, tells systemd CPUs from 8 on in the wrong
-// byte order and writes the right ones to the file: right until the next reload.
+// confirm makes systemd, where it manages a container's cgroup, restore the mask that is in
+// effect. runc 1.1.5 (Debian 12) passes CPUs from 8 on to systemd in the wrong byte order and
+// writes the right ones to the file: they are right until the next reload.
 func (w *writer) confirm(id string) {
 	s := w.ctrs[id]
 	if s == nil || s.path == "" || !w.c.o.Tree.Records {
@@ -96,14 +96,13 @@ func (w *writer) confirm(id string) {
 	if err != nil || !ok || set == now.OwnCPUs {
 		return
 	}
-	w.c.o.Log.Info("systemd has other CPUs on record than are in force; it is told", "container", s.name, "recorded",
-		set.String(), "cpus", now.OwnCPUs.String())
+	w.c.o.Log.Info("systemd has other CPUs on record than are in effect; its record is corrected", "container", s.name,
+		"recorded", set.String(), "cpus", now.OwnCPUs.String())
 	err = w.out.do(Effect{Kind: Write, Path: s.path, Values: cgroup.Values{CPUs: cgroup.Only(now.OwnCPUs)}}).Err
 	w.count(err)
 	if err != nil && !errors.Is(err, cgroup.ErrGone) {
-		w.c.o.Log.Error("systemd could not be told; its next reload may narrow the container until the audit",
-			"container",
-			s.name, "err", err)
+		w.c.o.Log.Error("systemd's record could not be corrected; its next reload may narrow the container until "+
+			"the audit repairs it", "container", s.name, "err", err)
 	}
 }
 
@@ -122,7 +121,7 @@ func (w *writer) repair() {
 	w.write(cgroup.Grow)
 }
 
-// startAudit puts every cgroup on the list. Failed writes get their next chance.
+// startAudit queues every cgroup to be read. Failed writes are tried again.
 func (w *writer) startAudit() {
 	w.again()
 	w.audit.round++
@@ -144,7 +143,7 @@ func (w *writer) startAudit() {
 	}
 }
 
-// auditSome looks at the next few cgroups and repairs what it finds.
+// auditSome reads the next few cgroups and repairs what drifted.
 func (w *writer) auditSome() bool {
 	if len(w.audit.todo) == 0 {
 		return false
@@ -165,7 +164,7 @@ func (w *writer) auditSome() bool {
 			w.c.o.Metrics.Drift(source)
 			level := slog.LevelWarn
 			if !d.Trespass.IsEmpty() {
-				level = slog.LevelError // somebody is on CPUs of others, and no write of ours helps
+				level = slog.LevelError // tasks are on CPUs of others, and no write of ours helps
 			}
 			w.c.o.Log.Log(context.Background(), level, "drift", "subject", w.nameOf(id), "source", source, "drift",
 				d.String())
@@ -178,15 +177,15 @@ func (w *writer) auditSome() bool {
 	return true
 }
 
-// consequence says that a cgroup is itself as it should be and one above is not.
+// consequence reports whether a cgroup drifted only because one above it did.
 func consequence(d cgroup.Drift, above []string) bool {
 	return d.Err == nil && d.Own == d.Wrote && slices.ContainsFunc(above, func(path string) bool {
 		return strings.HasPrefix(d.Path, path+"/")
 	})
 }
 
-// sourceOf tells who changed a cgroup, in the words of the metric, from what is
-// left on it and from what its manager has on record.
+// sourceOf is what changed a cgroup, as a label value of the metric: it is derived from the
+// cgroup's mask and from what its manager has on record.
 func (w *writer) sourceOf(d cgroup.Drift) string {
 	switch {
 	case d.Err != nil:
@@ -212,8 +211,8 @@ func (w *writer) sourceOf(d cgroup.Drift) string {
 	return "other"
 }
 
-// sourceOfUnit is sourceOf under systemd, which every regular change goes through:
-// where it still has our mask on record, somebody wrote past it.
+// sourceOfUnit is sourceOf under systemd. Every regular change goes through systemd: if it still
+// has our mask on record, the file was written directly.
 func (w *writer) sourceOfUnit(d cgroup.Drift, recorded cpuset.Set) string {
 	online := w.topo.Online()
 	gaveUp := recorded.IsEmpty() && (d.Wrote.IsEmpty() || online.SubsetOf(&d.Wrote))

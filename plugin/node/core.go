@@ -16,27 +16,28 @@ type Core struct {
 	machine  machine
 	writer   *writer
 	waiters  []*waiter
-	fresh    map[string]bool // pods, by UID, none of whose containers has been let start
+	fresh    map[string]bool // pods, by UID, none of whose containers has been allowed to start yet
 	takeover takeover
 	presence presence
 	saving   saving
 	effects  effects
-	hand     hand
-	now      time.Time
-	out      Out
+	// unfinished is the work that a panic must not lose.
+	unfinished unfinished
+	now        time.Time
+	out        Out
 }
 
 // In is something that happened.
 type In interface{ in() }
 
-// Request is an event whose sender waits for the answer.
+// Request is an event whose sender waits for the reply.
 type Request struct {
 	Event policy.Event
 	// Inventory is what the runtime lists at a Synchronize, which has no Event.
 	Inventory *Inventory
-	// Pod is the UID of the pod that it is about, where it comes from the runtime.
+	// Pod is the UID of the pod that a request of the runtime is about.
 	Pod string
-	// Deadline is when the answer has to be there; zero: whenever it is.
+	// Deadline is when the reply is due; zero: at any time.
 	Deadline time.Time
 }
 
@@ -46,8 +47,8 @@ type Done struct {
 	Result *Result
 }
 
-// Tick is a second that has passed, Audit half a minute: cgroups are read back. Round is
-// half a minute, too: pods are looked for. Wake says nothing but that Next has come.
+// Tick comes every second. Audit comes every half minute and reads cgroups back; Round, every
+// half minute too, looks for pods. Wake means that the time of Next has come.
 type (
 	Tick  struct{}
 	Audit struct{}
@@ -58,13 +59,13 @@ type (
 // Verify asks for a container's cgroup to be read back.
 type Verify struct{ Container string }
 
-// Recheck asks for a pod's quota to be looked at again: it was written, or will be Soon.
+// Recheck asks for a pod's quota to be read again: kubelet wrote it, or will Soon.
 type Recheck struct {
 	Pod  string
 	Soon bool
 }
 
-// Stopping names a pod that lost its sandbox or a container and may be ending.
+// Stopping names a pod that lost its sandbox or a container and may be terminating.
 type Stopping struct{ Pod string }
 
 func (*Request) in() {}
@@ -87,13 +88,13 @@ type Out struct {
 type Reply struct {
 	To  *Request
 	Err error
-	// Container is the decision about the container that was created or updated; nil: none,
-	// or none that may be carried out in time.
+	// Container is the decision about the container that was created or updated; nil: there is
+	// none, or it cannot be carried out in time.
 	Container *policy.SetContainer
 	Topology  *topology.Topology
 }
 
-// New makes a core. The error says what of the configuration this machine cannot have.
+// New makes a core. The error names the part of the configuration that this machine cannot satisfy.
 func New(o Options) (*Core, error) {
 	o.fill()
 	m, err := policy.New(o.Topology, o.Config)
@@ -110,7 +111,7 @@ func New(o Options) (*Core, error) {
 	return c, nil
 }
 
-// Step takes one thing that happened and returns what follows from it. Now never goes back.
+// Step takes one input and returns what follows from it. Now never decreases.
 func (c *Core) Step(now time.Time, in In) Out {
 	c.now = now
 	c.part("handling an input", func() { c.handle(in) })
@@ -145,8 +146,7 @@ func (c *Core) handle(in In) {
 	}
 }
 
-// proceed lets every part do what it can do now. Parts whose work becomes due by time look
-// at the clock.
+// proceed lets every part do what it can do now. Parts with timers compare them with c.now.
 func (c *Core) proceed() {
 	c.part("taking over", c.takeover.proceed)
 	c.part("writing", c.writer.proceed)
@@ -155,7 +155,7 @@ func (c *Core) proceed() {
 	c.release()
 }
 
-// Next is when something has to be done although nothing happens; zero: never.
+// Next is the earliest timer: Step has to be called then even without an input; zero: never.
 func (c *Core) Next() time.Time {
 	var next time.Time
 	for _, at := range []time.Time{
@@ -170,15 +170,15 @@ func (c *Core) Next() time.Time {
 
 func (c *Core) reply(r Reply) { c.out.Replies = append(c.out.Replies, r) }
 
-// request takes an event of somebody who waits. One whose sender has given up is not
-// taken: the sender has gone on as if it had never been.
+// request handles a request. One whose deadline has passed is not taken: its sender has gone on
+// as if it had never been sent.
 func (c *Core) request(r *Request) {
-	c.hand.request = r
+	c.unfinished.request = r
 	if !r.Deadline.IsZero() && !c.now.Before(r.Deadline) {
 		c.reply(Reply{To: r, Err: context.DeadlineExceeded})
 		return
 	}
-	c.presence.heard(r)
+	c.presence.noteRequest(r)
 	if r.Inventory != nil {
 		c.takeover.begin(r)
 		return
@@ -214,7 +214,7 @@ func updatedBy(e policy.Event) string {
 	return ""
 }
 
-// podIn is the UID of the pod that an event may bring; empty: it brings none.
+// podIn is the UID of the pod that an event may add; empty: it adds none.
 func podIn(e policy.Event) string {
 	switch e := e.(type) {
 	case policy.PodRun:
@@ -225,18 +225,18 @@ func podIn(e policy.Event) string {
 	return ""
 }
 
-// taken is what became of one event.
+// taken is the result of one event.
 type taken struct {
 	decisions []policy.Decision
-	gen       uint64 // of the batch that the writer has of it
+	gen       uint64 // the number of the writer's batch with these decisions
 	err       error
 }
 
 // ErrInternal answers an event whose step panicked.
 var ErrInternal = errors.New("quietcore: internal error, see its log; the pod is retried")
 
-// take gives the policy an event and hands on what it decides. observed is what cgroups,
-// by path, were found to hold.
+// take gives the policy an event and passes its decisions on. observed is what was read from
+// cgroups, by path.
 func (c *Core) take(e policy.Event, observed observations) taken {
 	_, tick := e.(policy.Tick)
 	if !tick {
@@ -246,8 +246,8 @@ func (c *Core) take(e policy.Event, observed observations) taken {
 	if err != nil || tick && len(decisions) == 0 {
 		return taken{err: err}
 	}
-	owed := c.hand.owes // from a panic: the writer lacks more than what is handed on here
-	c.hand.owe(observed)
+	earlier := c.unfinished.undelivered // from a panic: the writer lacks more than these decisions
+	c.unfinished.add(observed)
 	c.o.Changed()
 	for _, d := range decisions {
 		if d, ok := d.(policy.DropPod); ok {
@@ -256,15 +256,15 @@ func (c *Core) take(e policy.Event, observed observations) taken {
 	}
 	c.o.At(failpoint.EventStepped)
 	t := taken{decisions: decisions, gen: c.carryOut(e, decisions, observed)}
-	if !owed {
-		c.hand.paid()
+	if !earlier {
+		c.unfinished.delivered()
 	}
 	c.renew(t)
 	c.o.At(failpoint.EventHanded)
 	return t
 }
 
-// carryOut hands decisions on.
+// carryOut passes decisions on to the writer and returns the number of their batch.
 func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed observations) uint64 {
 	if len(decisions) == 0 && observed == nil {
 		return 0
@@ -273,7 +273,7 @@ func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed ob
 	b.live = c.takeover.live(e)
 	_, b.audit = e.(policy.Hardware)
 	keep, lazy := weigh(decisions)
-	_, tick := e.(policy.Tick) // what time decides is the end of caps
+	_, tick := e.(policy.Tick) // its decisions are ends of caps
 	_, released := e.(policy.CapReleased)
 	if keep || tick || released {
 		c.saving.dirty = true
@@ -282,9 +282,9 @@ func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed ob
 	return c.writer.put(b)
 }
 
-// weigh tells whether decisions change what is saved, which is about pods and what capped
-// containers go back to, and whether they can wait: no pod leaves, and none starts on
-// CPUs of its own.
+// weigh reports whether decisions change what is saved (pods, and the limits that capped
+// containers return to), and whether they can wait: no pod ends, and none starts on CPUs of its
+// own.
 func weigh(decisions []policy.Decision) (keep, lazy bool) {
 	lazy = true
 	for _, d := range decisions {

@@ -10,15 +10,15 @@
 // Its parts:
 //
 //	core.go      Step: the queue's one consumer, and what every step ends with
-//	machine.go   the policy's step, its panics, and what is rebuilt after one
-//	writer.go    cgroup writes: who leaves first, who comes then, who may still be where
+//	machine.go   the policy's step, its panics, and the rebuild after one
+//	writer.go    cgroup writes: masks shrink first, then others grow; which CPUs may still be in use
 //	limit.go     CFS quotas, weights and cpu.idle
 //	audit.go     cgroups read back, and what drifted
-//	waiters.go   answers that are held back until CPUs are free
-//	takeover.go  Synchronize: who ran before, read from the cgroups
-//	presence.go  pods whose end, or whose beginning, nobody announced
+//	waiters.go   replies that are held back until CPUs are free
+//	takeover.go  Synchronize: the pods that ran before, read from the cgroups
+//	presence.go  pods that ended or started without an event
 //	saving.go    the state file
 //
-// Where one thing after another has to be read or written, the code is a routine: it
-// reads like any function, and gives control back at each effect; see routine.go.
+// A sequence of reads and writes is a routine: it is written like any function, and yields
+// at each effect; see routine.go.
 package node

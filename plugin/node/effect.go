@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -20,10 +19,10 @@ type EffectKind int
 const (
 	Write       EffectKind = iota + 1 // Values to the cgroup
 	ReadAll                           // everything of the cgroup
-	ReadCPUs                          // its own mask and its effective CPUs
-	ReadAllowed                       // its effective CPUs
-	List                              // the cgroups below it
-	ReadRecord                        // the mask that the cgroup's manager would restore
+	ReadCPUs                          // the cgroup's own mask and its effective CPUs
+	ReadAllowed                       // its effective CPUs alone
+	List                              // its child cgroups
+	ReadRecord                        // the mask that its manager (systemd) would restore
 	Save                              // State to the state file
 )
 
@@ -31,15 +30,15 @@ func (k EffectKind) String() string {
 	return [...]string{"", "write", "read all", "read CPUs", "read effective CPUs", "list", "read record", "save"}[k]
 }
 
-// Effect is something to be done outside, which may take any time. Its result comes back
-// as a Done with the same Op.
+// Effect is one I/O operation, which may take any time. Its result comes back as a Done with the
+// same Op.
 type Effect struct {
 	Op     Op
 	Kind   EffectKind
 	Path   string
 	Values cgroup.Values
 	State  *state.Snapshot
-	// Before and After are passed around a write; empty: none.
+	// Before and After are the failpoints around a write; empty: none.
 	Before, After failpoint.Point
 }
 
@@ -48,16 +47,16 @@ type Result struct {
 	Seen  cgroup.Effective
 	Names []string   // of List
 	CPUs  cpuset.Set // of ReadAllowed and ReadRecord
-	// Recorded is false where a cgroup has no manager that would restore anything.
+	// Recorded is false where the cgroup has no manager that would restore a mask.
 	Recorded bool
 	Err      error
 }
 
-// do carries out one effect and waits for its result. It is only called in a routine.
+// do performs one effect and waits for its result. It is called in routines only.
 type do func(Effect) *Result
 
-// errHangs is the result of a read that did not come back in time.
-var errHangs = errors.New("the read does not come back")
+// errReadTimeout is the result of a read that took longer than readLimit.
+var errReadTimeout = fmt.Errorf("the read has not returned after %v; it is tried again later", readLimit)
 
 // outside is the cgroup tree as a routine sees it: each call is an effect. It is a
 // cgroup.Reader.
@@ -83,7 +82,7 @@ func (o outside) Children(path string) ([]string, error) {
 	return r.Names, r.Err
 }
 
-// recorded is the mask that the cgroup's manager would restore.
+// recorded is the mask that the cgroup's manager would restore, ok false where it has none.
 func (o outside) recorded(path string) (cpuset.Set, bool, error) {
 	r := o.do(Effect{Kind: ReadRecord, Path: path})
 	return r.CPUs, r.Recorded, r.Err
@@ -93,13 +92,13 @@ func (o outside) recorded(path string) (cpuset.Set, bool, error) {
 type Backend struct {
 	Driver cgroup.Driver
 	Reader cgroup.Reader
-	// Recorded is the mask that a cgroup's manager would restore by itself; nil, or ok
-	// false, where nothing would.
+	// Recorded is the mask that a cgroup's manager would restore by itself; nil, or ok false,
+	// where there is no such manager.
 	Recorded func(ctx context.Context, path string) (cpus cpuset.Set, ok bool, err error)
 	Save     func(state.Snapshot) error
 }
 
-// Perform carries out an effect. It may block as long as the kernel, systemd or the disk do.
+// Perform performs an effect. It blocks as long as the kernel, systemd or the disk does.
 func (b *Backend) Perform(ctx context.Context, e *Effect) *Result {
 	var r Result
 	switch e.Kind {

@@ -7,32 +7,32 @@ import (
 	"time"
 )
 
-// effects are those that are under way.
+// effects are the effects in flight.
 type effects struct {
 	last    Op
 	pending map[Op]*pending
-	hung    int // reads that were given up and have not come back
+	hung    int // reads that timed out and have not returned
 	// routines are those that wait for an effect.
 	routines map[*routine]struct{}
 }
 
-// pending is an effect that is under way, and what is done with its result.
+// pending is an effect in flight, and what is done with its result.
 type pending struct {
 	effect *Effect
 	then   func(*Result)
-	giveUp time.Time // zero: never
-	hung   bool      // given up
+	giveUp time.Time // when it times out; zero: never
+	hung   bool      // it timed out and has not returned
 }
 
 const (
-	// readLimit is how long a routine waits for a read: a read changes nothing, so it can be
-	// given up. A write cannot, since it may still take effect.
+	// readLimit is how long a routine waits for a read. A read changes nothing, so it may time
+	// out. A write may not, since it can still take effect.
 	readLimit = 2 * time.Second
-	// maxHung is from how many reads on that do not come back no other one is begun.
+	// maxHung is how many reads may hang before no further read is started.
 	maxHung = 8
 )
 
-// perform asks for an effect; then is called with its result in a later step.
+// perform starts an effect; then is called with its result in a later step.
 func (c *Core) perform(e *Effect, then func(*Result)) *pending {
 	p := &pending{effect: e, then: then}
 	c.effects.last++
@@ -55,7 +55,7 @@ func (f *effects) done(d Done) {
 	p.then(d.Result)
 }
 
-// expire gives up the reads that take too long.
+// expire times out the reads that take too long.
 func (f *effects) expire(now time.Time) {
 	var late []Op
 	for op, p := range f.pending {
@@ -63,16 +63,16 @@ func (f *effects) expire(now time.Time) {
 			late = append(late, op)
 		}
 	}
-	slices.Sort(late) // in the order of their beginning, so that a run can be repeated
+	slices.Sort(late) // in the order in which they started, so that a run replays exactly
 	for _, op := range late {
 		p := f.pending[op]
 		p.hung = true
 		f.hung++
-		p.then(&Result{Err: errHangs})
+		p.then(&Result{Err: errReadTimeout})
 	}
 }
 
-// hangs says that a read like this one was given up and has not come back.
+// hangs reports whether the same read timed out before and has not returned.
 func (f *effects) hangs(e *Effect) bool {
 	for _, p := range f.pending {
 		if p.hung && p.effect.Kind == e.Kind && p.effect.Path == e.Path {
@@ -92,7 +92,7 @@ func (f *effects) next() time.Time {
 	return next
 }
 
-// run starts a routine; ended is called when it has, with what it panicked with or nil.
+// run starts a routine; ended is called at its end with the value of its panic, or nil.
 func (c *Core) run(name string, body func(do), ended func(panicked any)) {
 	r := newRoutine(body)
 	c.effects.routines[r] = struct{}{}
@@ -106,7 +106,7 @@ func (c *Core) resume(name string, r *routine, result *Result, ended func(panick
 		if !more {
 			delete(c.effects.routines, r)
 			if ended(panicked); panicked != nil {
-				c.mend()
+				c.afterPanic()
 			}
 			return
 		}
@@ -121,19 +121,20 @@ func (c *Core) resume(name string, r *routine, result *Result, ended func(panick
 	}
 }
 
-// refused is the result of a read that is not begun; nil: it is. One that hangs is not begun again: each
-// would cost its time, and all others in the end.
+// refused is the result of a read that is not started; nil: it is started. A read that hangs is not
+// repeated: each repetition would wait for readLimit, and in the end maxHung would stop all other reads.
 func (c *Core) refused(e *Effect) *Result {
 	switch {
 	case e.Kind == Write || e.Kind == Save || c.effects.hung == 0:
 		return nil
 	case c.effects.hangs(e):
-		return &Result{Err: fmt.Errorf("%s of cgroup %s is not begun: one before does not come back", e.Kind, e.Path)}
+		return &Result{Err: fmt.Errorf("%s of cgroup %s is not started: the same read has not returned yet; "+
+			"it is tried again when it has", e.Kind, e.Path)}
 	case c.effects.hung < maxHung:
 		return nil
 	}
-	return &Result{Err: fmt.Errorf("%s of cgroup %s is not begun: %d others do not come back", e.Kind, e.Path,
-		c.effects.hung)}
+	return &Result{Err: fmt.Errorf("%s of cgroup %s is not started: %d other reads hang (limit %d); "+
+		"it is tried again when one has returned", e.Kind, e.Path, c.effects.hung, maxHung)}
 }
 
 func (c *Core) advance(name string, r *routine, result *Result) (e *Effect, more bool, panicked any) {
@@ -148,7 +149,7 @@ func (c *Core) advance(name string, r *routine, result *Result) (e *Effect, more
 	return e, more, nil
 }
 
-// Stop ends the routines where they wait: the core takes no more inputs.
+// Stop ends the waiting routines. The core takes no inputs afterwards.
 func (c *Core) Stop() {
 	for r := range c.effects.routines {
 		r.stop()

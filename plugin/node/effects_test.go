@@ -11,9 +11,9 @@ import (
 	"github.com/quietcore/quietcore/internal/cgroup"
 )
 
-// A read that does not come back is given up when readLimit is over. What it brings later
-// reaches nobody, and least of all the read that is under way then.
-func TestAReadThatHangsIsGivenUp(t *testing.T) {
+// A read that does not return times out after readLimit. Its late result is dropped; in
+// particular the read in flight at that time does not get it.
+func TestAReadThatHangsTimesOut(t *testing.T) {
 	s := newStepped(t)
 	s.hangs = isRead
 	var got []*Result
@@ -32,7 +32,7 @@ func TestAReadThatHangsIsGivenUp(t *testing.T) {
 		t.Fatalf("after less than %s it has %+v", readLimit, got[0])
 	}
 	s.pass(1)
-	if len(got) != 1 || !errors.Is(got[0].Err, errHangs) {
+	if len(got) != 1 || !errors.Is(got[0].Err, errReadTimeout) {
 		t.Fatalf("after %s it has %+v", readLimit, got)
 	}
 	s.wantHanging(2, "the next read begins")
@@ -54,9 +54,9 @@ func TestAReadThatHangsIsGivenUp(t *testing.T) {
 	}
 }
 
-// While many reads hang no other one is begun: each holds a thread. Writes are, and reads
-// again when one has come back.
-func TestNoReadIsBegunBesideManyThatHang(t *testing.T) {
+// While many reads hang no other read starts: each holds a thread. Writes start, and reads start
+// again when one has returned.
+func TestNoReadStartsWhileManyHang(t *testing.T) {
 	s := newStepped(t)
 	s.hangs = isRead
 	for i := range maxHung {
@@ -70,7 +70,7 @@ func TestNoReadIsBegunBesideManyThatHang(t *testing.T) {
 	s.pass(readLimit)
 	for _, kind := range []EffectKind{ReadCPUs, ReadAll, ReadAllowed, List, ReadRecord} {
 		r := one(kind)
-		if r == nil || r.Err == nil || !strings.Contains(r.Err.Error(), "not begun") {
+		if r == nil || r.Err == nil || !strings.Contains(r.Err.Error(), "not started") {
 			t.Errorf("%s: the result is %+v", kind, r)
 		}
 	}
@@ -86,8 +86,8 @@ func TestNoReadIsBegunBesideManyThatHang(t *testing.T) {
 	}
 }
 
-// A read that hangs is not begun again: it would hang, too, and keep all others from being begun.
-func TestAReadThatHangsIsNotBegunAgain(t *testing.T) {
+// A read that hangs is not repeated: the repetition would hang too, until no other read could start.
+func TestAReadThatHangsIsNotRepeated(t *testing.T) {
 	s := newStepped(t)
 	s.hangs = at(ReadCPUs, slice)
 	read := func(path string) (result *Result) {
@@ -98,7 +98,7 @@ func TestAReadThatHangsIsNotBegunAgain(t *testing.T) {
 	read(slice)
 	s.pass(readLimit)
 	for range maxHung {
-		if r := read(slice); r == nil || r.Err == nil || !strings.Contains(r.Err.Error(), "not begun") {
+		if r := read(slice); r == nil || r.Err == nil || !strings.Contains(r.Err.Error(), "not started") {
 			t.Fatalf("the result is %+v", r)
 		}
 	}
@@ -133,7 +133,7 @@ func TestAWriteIsNeverGivenUp(t *testing.T) {
 
 // Reads that are due at the same time are given up in the order of their beginning: a run
 // can be repeated.
-func TestReadsAreGivenUpInOrder(t *testing.T) {
+func TestReadsTimeOutInOrder(t *testing.T) {
 	s := newStepped(t)
 	s.hangs = isRead
 	var order, want []int

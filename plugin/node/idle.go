@@ -4,29 +4,29 @@ import (
 	"github.com/quietcore/quietcore/internal/cgroup"
 )
 
-// idleness is cpu.idle of one pod as far as it is ours: from the moment that the pod
-// is to run only where nobody else wants to until that is undone. Neither kubelet nor a
-// runtime makes a pod's cgroup idle, so one that is was made so by an earlier daemon.
+// idleness is the cpu.idle of one pod while we manage it: from the moment that the pod is to run
+// only on otherwise idle CPUs until that is undone. Neither kubelet nor a runtime sets cpu.idle
+// of a pod's cgroup, so a value that is found was set by an earlier daemon.
 type idleness struct {
 	wanted bool
 	ours   bool
-	seen   bool // it was there: from now on its end is somebody's doing
+	seen   bool // it was in effect: if it is gone later, something else has removed it
 }
 
-// want takes over a decision. It reports whether the cgroup has to be looked at; of a
-// pod that is seen for the first time an earlier daemon's is undone.
+// want takes over a decision and reports whether the cgroup has to be read. Of a pod that is seen
+// for the first time, the cpu.idle of an earlier daemon is undone.
 func (i *idleness) want(on, first bool) bool {
 	i.wanted = on
 	i.ours = i.ours || on || first
 	return i.ours
 }
 
-// leastWeight is what kubelet gives every best-effort pod. The kernel forgets it while
-// the cgroup is idle.
+// leastWeight is kubelet's weight of every best-effort pod. The kernel drops it while the cgroup
+// is idle.
 const leastWeight = 1
 
-// idleDue adds to v what brings cpu.idle to what is wanted. An idle cgroup takes no
-// weight, so it is the last to be set and the first to be undone.
+// idleDue adds to v what brings cpu.idle to the wanted value. An idle cgroup accepts no weight, so
+// idle is set last and undone first.
 func (w *writer) idleDue(s *subject, now cgroup.Effective, v *cgroup.Values) {
 	switch {
 	case !s.idle.ours || s.idle.wanted == now.Idle:
@@ -42,7 +42,7 @@ func (w *writer) idleDue(s *subject, now cgroup.Effective, v *cgroup.Values) {
 	}
 }
 
-// withoutIdle goes on without it: suppression by CPUs does the work.
+// withoutIdle continues without cpu.idle: suppression by CPUs suffices.
 func (w *writer) withoutIdle(s *subject, err error) {
 	if s.idle.wanted && !w.limits.noIdle {
 		w.limits.noIdle = true

@@ -12,50 +12,50 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// limits are what the writer has to do about quotas.
+// limits are the quotas that the writer has to read and write.
 type limits struct {
 	todo      []*subject
 	unwritten []*subject // whose limit could not be written
-	soon      []string   // UIDs of pods whose quota is looked at again at soonAt
+	soon      []string   // pods, by UID, whose quota is read again at soonAt
 	soonAt    time.Time
-	// slices are kubelet's best-effort slices, by path; beQuota is theirs, nil where it is
-	// kubelet's business.
+	// slices are kubelet's best-effort slices, by path. beQuota is their quota in milli-CPUs; nil:
+	// kubelet manages it.
 	slices  map[string]*subject
 	beQuota *int64
-	// unlimited is the pod that keeps a best-effort slice from being limited, once that
-	// was reported; empty: none does.
+	// unlimited is the pod that keeps a best-effort slice from being limited, once reported;
+	// empty: none does.
 	unlimited string
-	noIdle    bool // there is no cpu.idle: logged once
+	noIdle    bool // the kernel has no cpu.idle: logged once
 }
 
 func newLimits() limits { return limits{slices: map[string]*subject{}} }
 
-// unsaidResize is how long after a container's resize kubelet has written the pod's
-// quota.
-const unsaidResize = 2 * time.Second
+// resizeDelay is how long after a container's resize kubelet has surely written the pod's quota,
+// which no event announces.
+const resizeDelay = 2 * time.Second
 
-// limit is the CFS quota of one cgroup as far as it is ours: from the moment
-// that we want something else than kubelet asked for until that is restored.
+// limit is the CFS quota of one cgroup while we manage it: from the moment that we want another
+// value than kubelet until kubelet's is restored.
 type limit struct {
 	ours   bool
-	back   bool      // target is what kubelet asked for, and then it is kubelet's again
-	seen   bool      // target was there: from now on another one is somebody's doing
-	wrote  bool      // there was a write, of which nothing says whether it came before or after kubelet's
-	stored bool      // the runtime may store one of ours
-	until  time.Time // a write that was given up may take effect until then
+	back   bool      // target is kubelet's value: once it is written, kubelet manages the quota again
+	seen   bool      // target was in effect: if another value is found later, something else wrote it
+	wrote  bool      // we have written it; whether before or after kubelet's last write is not known
+	stored bool      // the runtime may store a limit of ours
+	until  time.Time // a write that timed out may take effect until then
 	target cgroup.Quota
 }
 
-// found notes whether the runtime may store a limit of ours. Where that is news, it may be an
-// earlier daemon's, which is undone unless it is wanted.
+// found records whether the runtime may store a limit of ours. If that is new, the limit may be an
+// earlier daemon's, which is undone unless it is still wanted.
 func (l *limit) found(stored bool) {
 	l.ours = l.ours || stored && !l.stored
 	l.stored = stored
 }
 
-// want takes over a decision: a quota of ours, or what kubelet asked for. It reports
-// whether the cgroup has to be looked at: kubelet writes a pod's quota at every resize,
-// so a decision that says the same again is not the same as nothing.
+// want takes over a decision: a quota of ours, or kubelet's. It reports whether the cgroup has to
+// be read: kubelet writes a pod's quota at every resize, so even a repeated decision may need a
+// write.
 func (l *limit) want(q policy.Quota, ours bool) bool {
 	next := cgroup.Quota(q)
 	switch {
@@ -66,18 +66,18 @@ func (l *limit) want(q policy.Quota, ours bool) bool {
 	case !l.ours && (!l.wrote || l.target == next):
 		return false
 	case !q.Known():
-		l.ours = false // what to go back to is not known: its manager's next write decides
+		l.ours = false // kubelet's value is not known: its next write restores it
 		return false
 	}
 	l.ours, l.back, l.seen, l.target = true, true, false, next
 	return true
 }
 
-// noQuota is what kubelet gives its slices. So a quota that a new daemon finds there
-// is of an earlier one, and is undone.
+// noQuota is kubelet's quota of its slices. So a quota that a new daemon finds there was set by an
+// earlier one, and is undone.
 func noQuota() policy.Quota { return policy.QuotaOf(policy.NoLimit) }
 
-// limitBE takes over what all of best effort may use together.
+// limitBE sets the quota of all best-effort pods together, in milli-CPUs; 0: none.
 func (w *writer) limitBE(milli int64) {
 	w.limits.beQuota = nil
 	if milli > 0 {
@@ -88,8 +88,8 @@ func (w *writer) limitBE(milli int64) {
 	}
 }
 
-// limitSlice leaves a slice alone in which somebody lies who is not best effort: the
-// quota would stop him with it, and production must not pay.
+// limitSlice sets the quota of a slice. A slice with a pod in it that is not best effort gets
+// none: it would throttle that pod too.
 func (w *writer) limitSlice(s *subject) {
 	quota, ours := noQuota(), false
 	if w.limits.beQuota != nil {
@@ -105,7 +105,7 @@ func (w *writer) limitSlice(s *subject) {
 	}
 }
 
-// foreignIn is the first pod by name in a slice that is not best effort; empty: none.
+// foreignIn is the first pod, by name, in a slice that is not best effort; empty: none.
 func (w *writer) foreignIn(slice string) string {
 	first := ""
 	for _, s := range w.pods {
@@ -116,7 +116,7 @@ func (w *writer) foreignIn(slice string) string {
 	return first
 }
 
-// reportUnlimited says once of each pod that it keeps best effort from being limited.
+// reportUnlimited reports, once for each pod, that it keeps best effort from being limited.
 func (w *writer) reportUnlimited(slice, pod string) {
 	if w.limits.unlimited == pod {
 		return
@@ -130,7 +130,7 @@ func (w *writer) reportUnlimited(slice, pod string) {
 	w.c.o.Notify(policy.Notice{Reason: "BestEffortNotLimited", Message: why})
 }
 
-// limited are the containers, by ID, whose limit is ours.
+// limited are the containers, by ID, whose limit we manage.
 func (w *writer) limited() map[string]bool {
 	ids := map[string]bool{}
 	for id, s := range w.ctrs {
@@ -141,7 +141,7 @@ func (w *writer) limited() map[string]bool {
 	return ids
 }
 
-// lookAtLimit asks for a limit to be looked at.
+// lookAtLimit queues a limit to be read, and written if it differs.
 func (w *writer) lookAtLimit(s *subject) {
 	if !s.pending {
 		s.pending = true
@@ -149,7 +149,7 @@ func (w *writer) lookAtLimit(s *subject) {
 	}
 }
 
-// clear leaves out the quotas that had to be looked at.
+// clear empties the queue of limits.
 func (l *limits) clear() {
 	for _, s := range l.todo {
 		s.pending = false
@@ -157,8 +157,7 @@ func (l *limits) clear() {
 	l.todo = nil
 }
 
-// writeLimits writes one quota that has to be looked at, and reports whether there
-// was one.
+// writeLimits takes one limit from the queue and reports whether there was one.
 func (w *writer) writeLimits() bool {
 	if len(w.limits.todo) == 0 {
 		return false
@@ -188,7 +187,7 @@ func (w *writer) writeLimit(s *subject) {
 	}
 	w.noteDrift(s, now, err)
 	before := s.limit.until
-	s.limit.wrote, s.limit.until = true, w.c.now.Add(cgroup.InFlightFor) // also where its result is lost
+	s.limit.wrote, s.limit.until = true, w.c.now.Add(cgroup.InFlightFor) // in case its result is lost
 	err = w.out.do(Effect{Kind: Write, Path: s.path, Values: v, Before: failpoint.QuotaWriting,
 		After: failpoint.QuotaWritten}).Err
 	w.count(err)
@@ -202,13 +201,14 @@ func (w *writer) writeLimit(s *subject) {
 		w.withoutIdle(s, err)
 	case !errors.Is(err, cgroup.ErrGone):
 		w.limitAgain(s)
-		w.c.o.Log.Error("a limit is not written; it is tried again", "cgroup", s.path, "quota", s.limit.target.String(),
+		w.c.o.Log.Error("a limit could not be written; it is tried again", "cgroup", s.path, "quota",
+			s.limit.target.String(),
 			"idle", s.idle.wanted, "err", err)
 	}
 }
 
-// limitDue is the quota, with the weight beside it, where it is ours and another is
-// there. What could not be read is written.
+// limitDue is the quota and weight to write: those that we manage and that differ from the
+// cgroup's, or that could not be read.
 func (s *subject) limitDue(now cgroup.Effective, err error) cgroup.Values {
 	var v cgroup.Values
 	if !s.limit.ours {
@@ -224,14 +224,14 @@ func (s *subject) limitDue(now cgroup.Effective, err error) cgroup.Values {
 	return v
 }
 
-// limitAgain has a limit looked at with the next retry.
+// limitAgain queues a limit for the next retry.
 func (w *writer) limitAgain(s *subject) {
 	w.retry.failed = true
 	w.limits.unwritten = append(w.limits.unwritten, s)
 }
 
-// limitDone takes down that what was due is there. As long as an earlier write may take it
-// back, it is looked at again.
+// limitDone records that the cgroup has the wanted values. As long as an earlier write may still
+// take effect, the limit is read again later.
 func (w *writer) limitDone(s *subject) {
 	if w.c.now.Before(s.limit.until) {
 		w.limitAgain(s)
@@ -243,7 +243,7 @@ func (w *writer) limitDone(s *subject) {
 	s.idle.ours, s.idle.seen = s.idle.wanted, s.idle.wanted && !w.limits.noIdle
 }
 
-// noteDrift tells of what was there and is not any more.
+// noteDrift reports values that were in effect and are not any more.
 func (w *writer) noteDrift(s *subject, now cgroup.Effective, err error) {
 	if err == nil && s.limit.ours && s.limit.seen && now.QuotaMilli != s.limit.target.Milli() {
 		source := sourceOfQuota(s, now)
@@ -257,8 +257,8 @@ func (w *writer) noteDrift(s *subject, now cgroup.Effective, err error) {
 	}
 }
 
-// sourceOfQuota tells who wrote a quota over ours: kubelet writes a pod's at every
-// resize, the runtime a container's at every update, and both what was asked for.
+// sourceOfQuota is what overwrote our quota: kubelet writes a pod's at every resize, the runtime
+// a container's at every update, and both write the value that kubelet asked for.
 func sourceOfQuota(s *subject, now cgroup.Effective) string {
 	switch {
 	case now.QuotaMilli != s.asked.Milli():

@@ -10,11 +10,11 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// machine is the policy's, with what outlives a panic of it.
+// machine is the policy's machine, with what survives a panic of it.
 type machine struct {
 	*policy.Machine
 	anchor anchor
-	frozen string // why there is no machine to rely on; empty: there is one
+	frozen string // why the machine is not reliable; empty: it is
 }
 
 // recordedEvents bounds the record of what happened.
@@ -24,7 +24,7 @@ func newMachine(m *policy.Machine, o *Options) machine {
 	return machine{Machine: m, anchor: newAnchor(m, o.Config)}
 }
 
-// ErrFrozen answers whatever needs the policy while it has no machine to rely on.
+// ErrFrozen answers every request that needs the policy while its machine is not reliable.
 var ErrFrozen = errors.New("quietcore: no decisions are made after an internal error, see its log; tried again soon")
 
 // step gives the policy an event. A machine that panicked may be half changed, so it is
@@ -36,8 +36,8 @@ func (c *Core) step(e policy.Event) (decisions []policy.Decision, err error) {
 			c.rebuild()
 			return nil, nil
 		}
-		// No pod is started: one that owns nothing would be in no machine afterwards, and no
-		// owner would wait for it to leave.
+		// No pod is started: the rebuilt machine would not know it, so no owner would wait for
+		// it to leave.
 		return nil, ErrFrozen
 	}
 	defer func() {
@@ -45,7 +45,7 @@ func (c *Core) step(e policy.Event) (decisions []policy.Decision, err error) {
 			c.o.Log.Error("a step of the policy panicked; this is a defect, please report it with the record",
 				"event", kindOf(e), "panic", fmt.Sprint(p), "record", recordText(c.now, e), "stack",
 				string(debug.Stack()))
-			if !tick { // of a tick nothing was recorded before the step
+			if !tick { // a tick is recorded only after its step
 				c.machine.anchor.recorder.Undo()
 			}
 			c.rebuild()
@@ -60,17 +60,17 @@ func (c *Core) step(e policy.Event) (decisions []policy.Decision, err error) {
 		return nil, err
 	}
 	if tick {
-		if len(decisions) > 0 { // idle seconds would push everything else out of the record
+		if len(decisions) > 0 { // ticks without decisions would push everything else out of the record
 			recorder.Add(c.machine.Machine, c.now, e)
 		}
 		recorder.Turn(c.machine.Machine, c.now)
 	}
-	c.machine.anchor.hold(c.machine.Machine, c.now, e, decisions)
+	c.machine.anchor.update(c.machine.Machine, c.now, e, decisions)
 	return decisions, nil
 }
 
-// rebuild puts a machine in place of the one that panicked, or freezes: an empty
-// machine would give the CPUs of those who run to others.
+// rebuild replaces the machine that panicked, or freezes: an empty machine would give CPUs that
+// are in use to others.
 func (c *Core) rebuild() {
 	var r *rebuilt
 	err := errors.New("rebuilding the machine panicked")
@@ -91,13 +91,14 @@ func (c *Core) rebuild() {
 	c.machine.anchor.decided = map[string]place{}
 	note(c.machine.anchor.decided, r.decisions)
 	c.machine.anchor.unread = r.machine.UnreadUIDs()
-	// What the runtime made meanwhile, and by which answer, is not known: nothing is taken to be as decided.
+	// Which containers the runtime created meanwhile, and from which reply, is not known: no cgroup is
+	// assumed to be as decided.
 	observed := observations{}
-	maps.Copy(observed, c.hand.observed)
-	gen := c.writer.put(batch{decisions: r.decisions, topo: r.machine.Topology(), rev: r.machine.Rev(), anew: true,
+	maps.Copy(observed, c.unfinished.observed)
+	gen := c.writer.put(batch{decisions: r.decisions, topo: r.machine.Topology(), rev: r.machine.Rev(), full: true,
 		observed: observed, live: c.takeover.known()})
-	c.renew(taken{decisions: r.decisions, gen: gen}) // what led to an answer that waits may be left out
-	c.hand.paid()
+	c.renew(taken{decisions: r.decisions, gen: gen}) // the event behind a waiting reply may be left out
+	c.unfinished.delivered()
 	c.saving.dirty = true
 	if c.machine.frozen != "" {
 		c.machine.frozen = ""

@@ -11,39 +11,39 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Options are what a Core is made of. All but Topology, Log and Metrics may be zero.
+// Options are the parts of a Core. All but Topology, Log and Metrics may be zero.
 type Options struct {
 	Topology *topology.Topology
 	Config   policy.Config
-	Saved    state.Snapshot // what the last daemon left
+	Saved    state.Snapshot // what the last daemon saved
 	Tree     TreeOptions
 	Stores   bool // there is a state file
 
-	// Facts is what the API server says of a pod, ok false where it has not said anything
-	// yet. Notify is given what people should know, Changed is called when the snapshot is
-	// another. None of them may wait.
+	// Facts is what the API server has on a pod, ok false while that is not known. Notify gets
+	// what operators should see. Changed is called when the snapshot has changed. None of them
+	// may block.
 	Facts   func(uid string) (facts policy.PodFacts, ok bool)
 	Notify  func(policy.Notice)
 	Changed func()
 
 	Log     *slog.Logger
 	Metrics *metrics.Metrics
-	// At is called at every point that is passed within a step; nil: nothing is.
+	// At is called at every failpoint within a step; nil: at none.
 	At func(failpoint.Point)
 	// Step is the policy's; tests replace it.
 	Step StepFunc
 	// SaveEvery is the least time between two saves; 0: 250 ms.
 	SaveEvery time.Duration
-	// Late is the naive order, for tests alone: an owner starts at once and the others
-	// leave that much later. It shows that a test of the order sees a wrong one.
+	// Late selects the naive order, for tests only: an owner starts at once, and the others
+	// leave this much later. It proves that a test of the order can fail.
 	Late time.Duration
 }
 
-// TreeOptions say what there is of a cgroup tree.
+// TreeOptions say what of the cgroup tree is accessible.
 type TreeOptions struct {
-	Reads   bool // effects that read are carried out
-	Writes  bool // and those that write
-	Records bool // ReadRecord is carried out
+	Reads   bool // it can be read
+	Writes  bool // and written
+	Records bool // ReadRecord is supported: the cgroups have a manager
 	Flat    bool // cgroup v1, where nothing inherits
 }
 

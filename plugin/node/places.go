@@ -9,29 +9,29 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// places are the CPUs of owners as the state file tells them. What is decided of an owner is
-// on disk before the runtime is told, and before a mask is written that the file contradicts:
-// then a daemon that is killed at any moment leaves no owner that its successor has to guess.
-// A disk that fails or hangs holds nobody up for longer than saveAhead.
+// places are the CPUs of owners in the state file. A decision about an owner is on disk before the
+// runtime gets the reply, and before a mask is written that contradicts the file: so a daemon
+// that is killed at any moment leaves no owner whose CPUs the next daemon has to guess.
+// A disk that fails or hangs delays replies and masks by saveAhead at most.
 type places struct {
-	owners map[string]*ownerPlace // by pod UID, with those of its containers
-	named  map[string]bool        // pods, by UID, that the file names, and those of the save under way
-	under  map[string]bool
-	gen    uint64 // of the last change
-	saving uint64 // up to this one, the save that is under way has them
-	saved  uint64 // up to this one, the file has them
+	owners map[string]*ownerPlace // by pod UID, with the CPUs of its containers
+	named  map[string]bool        // pods, by UID, in the file or in the save in flight
+	saving map[string]bool        // pods, by UID, in the save in flight
+	// Changes are numbered: lastGen is the last one, savingGen the last one in the save in flight,
+	// savedGen the last one in the file.
+	lastGen, savingGen, savedGen uint64
 }
 
-// ownerPlace is the place of a pod that owns CPUs, or of whose containers some do.
+// ownerPlace are the CPUs of a pod that owns some, as a whole or through its containers.
 type ownerPlace struct {
 	cpus  cpuset.Set     // of the pod as a whole
 	named []policy.Owned // of its containers, by name
-	gen   uint64         // of the change that the file lacks; 0: it lacks none
-	until time.Time      // when that is waited for no longer
+	gen   uint64         // of the change that is not in the file; 0: the file has all
+	until time.Time      // how long replies and masks wait for that
 }
 
-// saveAhead is how long at most an answer and the masks of an owner wait for their save. It
-// leaves half of the time that the runtime gives an answer.
+// saveAhead is how long at most the reply and the masks of an owner wait for their save. It leaves
+// half of the time that the runtime allows for a reply.
 const saveAhead = 500 * time.Millisecond
 
 func newPlaces(saved state.Snapshot) places {
@@ -60,15 +60,15 @@ func placeOf(p *state.Pod) *ownerPlace {
 
 func (o *ownerPlace) isEmpty() bool { return o.cpus.IsEmpty() && len(o.named) == 0 }
 
-// tells says that a place is the one that was decided: CPUs that are off are in no decision.
-func (o *ownerPlace) tells(is *ownerPlace, online cpuset.Set) bool {
+// matches reports whether a place is the decided one. Decisions leave out offline CPUs.
+func (o *ownerPlace) matches(is *ownerPlace, online cpuset.Set) bool {
 	same := func(was, is cpuset.Set) bool { return was == is || was.And(online) == is }
 	return same(o.cpus, is.cpus) && slices.EqualFunc(o.named, is.named, func(a, b policy.Owned) bool {
 		return a.Container == b.Container && same(a.CPUs, b.CPUs)
 	})
 }
 
-// changed takes down what was decided of a pod and reports whether the file lacks it.
+// changed records a decision about a pod and reports whether the file lacks it.
 func (p *places) changed(d *policy.SetPod, online cpuset.Set, until time.Time) bool {
 	is := &ownerPlace{named: d.Owned}
 	if d.Need.Own != nil && len(d.Owned) == 0 {
@@ -81,52 +81,53 @@ func (p *places) changed(d *policy.SetPod, online cpuset.Set, until time.Time) b
 	case o == nil:
 		o = &ownerPlace{}
 		p.owners[d.Pod.UID] = o
-	case o.tells(is, online) && !p.leftOut(d.Pod.UID):
+	case o.matches(is, online) && !p.leftOut(d.Pod.UID):
 		return o.gen > 0
 	}
-	p.gen++
-	o.cpus, o.named, o.gen, o.until = is.cpus, is.named, p.gen, until
+	p.lastGen++
+	o.cpus, o.named, o.gen, o.until = is.cpus, is.named, p.lastGen, until
 	return true
 }
 
-// leftOut says that the save under way has nothing of a pod whose place it would have: the pod was gone
-// when the save began.
+// leftOut reports whether the save in flight lacks a pod although it is newer than the pod's change: the
+// pod was gone when the save started.
 func (p *places) leftOut(uid string) bool {
 	gen := p.owners[uid].gen
-	return gen > 0 && gen <= p.saving && !p.under[uid]
+	return gen > 0 && gen <= p.savingGen && !p.saving[uid]
 }
 
-// begin notes what a save will have brought to disk, and end that it has. The latter reports whether
-// there are places that it lacks: the disk is back, so they are waited for anew.
+// begin records what a save that starts contains.
 func (p *places) begin(s *state.Snapshot) {
-	p.saving, p.under = p.gen, make(map[string]bool, len(s.Pods))
+	p.savingGen, p.saving = p.lastGen, make(map[string]bool, len(s.Pods))
 	for i := range s.Pods {
-		p.under[s.Pods[i].UID], p.named[s.Pods[i].UID] = true, true
+		p.saving[s.Pods[i].UID], p.named[s.Pods[i].UID] = true, true
 	}
 	for i := range s.Owners {
-		p.under[s.Owners[i].UID], p.named[s.Owners[i].UID] = true, true
+		p.saving[s.Owners[i].UID], p.named[s.Owners[i].UID] = true, true
 	}
 }
 
+// end records that the save in flight has succeeded, and reports whether there are changes that it
+// lacks. The disk works again, so these get a new deadline.
 func (p *places) end(until time.Time) (more bool) {
-	p.named, p.saved = p.under, p.saving
+	p.named, p.savedGen = p.saving, p.savingGen
 	for uid, o := range p.owners {
-		if o.gen <= p.saving {
+		if o.gen <= p.savingGen {
 			o.gen = 0
 		}
 		switch {
 		case o.gen > 0:
 			o.until, more = until, true
-		case o.isEmpty() || !p.under[uid]: // it has none, or it was left out with what gave it some
+		case o.isEmpty() || !p.saving[uid]: // it owns nothing, or a rebuild has left it out
 			delete(p.owners, uid)
 		}
 	}
 	return more
 }
 
-// contradicted is until when an owner is waited for of which the file tells another place; zero: of none.
+// contradicted is how long masks wait for owners that have other CPUs in the file; zero: there are none.
 func (p *places) contradicted(now time.Time) (until time.Time) {
-	if p.gen == p.saved { // as with nearly every container that starts
+	if p.lastGen == p.savedGen { // as with nearly every container that starts
 		return until
 	}
 	for uid, o := range p.owners {
@@ -137,16 +138,16 @@ func (p *places) contradicted(now time.Time) (until time.Time) {
 	return until
 }
 
-// late says that an owner's place is not on disk and still waited for.
+// late reports whether an owner's place is not on disk and still has to be waited for.
 func (p *places) late(uid string, now time.Time) bool {
 	o := p.owners[uid]
 	return o != nil && o.gen > 0 && now.Before(o.until)
 }
 
-// next is when the first of them is waited for no longer; zero: none is.
+// next is the earliest of these deadlines; zero: there is none.
 func (p *places) next(now time.Time) time.Time {
 	var next time.Time
-	if p.gen == p.saved {
+	if p.lastGen == p.savedGen {
 		return next
 	}
 	for _, o := range p.owners {

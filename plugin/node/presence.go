@@ -10,26 +10,26 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// presence looks for pods and containers whose end was not announced, and for pods that
-// never were: after a restart of the runtime the events of older pods do not come.
+// presence looks for pods and containers that ended without an event, and for pods that were never
+// announced: after its restart the runtime sends no events of older pods.
 //
-// Kubelet removes a sandbox up to a minute after its pod has ended. The CPUs of a pod that
-// lost its sandbox or a container should not wait until then, so such a pod is looked at
-// every two seconds for a while, beside the rounds over all pods.
+// Kubelet removes a sandbox up to a minute after its pod has ended. CPUs of a pod that lost its
+// sandbox or a container should be free earlier, so such a pod is looked at every two seconds
+// for a while, in addition to the rounds over all pods.
 type presence struct {
 	c        *Core
 	absences absences
-	stops    map[string]int  // by UID, how many looks are left at a pod that may be ending
-	named    map[string]bool // by UID, pods that the runtime named since the last look
+	stops    map[string]int  // by UID, the number of looks left at a pod that may be terminating
+	named    map[string]bool // by UID, pods that the runtime has named since the last look
 	roundDue bool
-	lookAt   time.Time // of the next look at those in stops; zero: none
+	lookAt   time.Time // of the next look at the pods in stops; zero: none
 	running  bool
-	rounds   uint64 // that have ended
+	rounds   uint64 // completed
 }
 
 const (
-	// lookEvery is how long after such a loss a pod is looked at, and
-	// looks how often: then the rounds go on alone.
+	// lookEvery is the interval of looks at a pod that lost its sandbox or a container; after
+	// looks of them only the rounds go on.
 	lookEvery = 2 * time.Second
 	looks     = 15
 )
@@ -38,7 +38,7 @@ func newPresence(c *Core) presence {
 	return presence{c: c, stops: map[string]int{}, named: map[string]bool{}}
 }
 
-// stopping notes a pod that may be ending.
+// stopping adds a pod that may be terminating.
 func (p *presence) stopping(uid string) {
 	p.stops[uid] = looks
 	if p.lookAt.IsZero() {
@@ -46,9 +46,8 @@ func (p *presence) stopping(uid string) {
 	}
 }
 
-// heard notes what a request says of its pod: that it runs, or that its end was announced,
-// as it usually is.
-func (p *presence) heard(r *Request) {
+// noteRequest records what a request says about its pod: it runs, or it has ended.
+func (p *presence) noteRequest(r *Request) {
 	switch r.Event.(type) {
 	case policy.PodRun, policy.ContainerCreate, policy.ContainerUpdate:
 		p.named[r.Pod] = true
@@ -64,7 +63,7 @@ func (p *presence) next() time.Time {
 	return p.lookAt
 }
 
-// proceed begins what is due: a round, or a look at the pods that may be ending.
+// proceed starts what is due: a round, or a look at the pods that may be terminating.
 func (p *presence) proceed() {
 	if !p.c.o.Tree.Reads || !p.c.takeover.once {
 		p.roundDue = false
@@ -84,7 +83,7 @@ func (p *presence) proceed() {
 	}
 }
 
-// nextLook returns the pods that have to be looked at now.
+// nextLook returns the pods of the next look.
 func (p *presence) nextLook() map[string]bool {
 	only := make(map[string]bool, len(p.stops))
 	for uid := range p.stops {
@@ -106,7 +105,7 @@ func (p *presence) begin(only map[string]bool) {
 	})
 }
 
-// look ends what was missing often enough; only limits it to some pods.
+// look ends the pods and containers that were missing often enough; only limits it to some pods.
 func (p *presence) look(out outside, only map[string]bool) {
 	all := p.c.machine.Checkpoint()
 	ending := make(map[string]bool, len(p.stops))
@@ -114,15 +113,15 @@ func (p *presence) look(out outside, only map[string]bool) {
 		ending[uid] = true
 	}
 	members := membersOf(&all, ending)
-	seen := p.sight(out, members, only == nil)
+	seen := p.list(out, members, only == nil)
 	was, named := p.absences.blind, p.named
 	p.named = map[string]bool{}
 	ended := p.absences.look(members, seen, only, named)
 	switch blind := p.absences.blind; {
 	case blind != "" && was == "":
-		p.c.o.Log.Error("the cgroups that are seen are not believed; no pod ends by them", "why", blind)
+		p.c.o.Log.Error("listings of cgroups are not trusted; no pod is released because of them", "why", blind)
 	case blind == "" && was != "":
-		p.c.o.Log.Info("the cgroups are seen again")
+		p.c.o.Log.Info("listings of cgroups are trusted again")
 	}
 	for i := range ended {
 		p.end(&ended[i], only != nil)
@@ -132,18 +131,18 @@ func (p *presence) look(out outside, only map[string]bool) {
 	}
 }
 
-// findUnannounced looks for pods that no event named, and gives the policy the list
-// where it is another than before.
-func (p *presence) findUnannounced(out outside, members []member, seen sighting, named map[string]bool) {
-	list := suspects(members, seen, named)
+// findUnannounced looks for pods that no event has named, and gives the policy their list if it has
+// changed.
+func (p *presence) findUnannounced(out outside, members []member, seen listings, named map[string]bool) {
+	list := unknownPods(members, seen, named)
 	for _, s := range list {
 		names, err := out.Children(s.CgroupPath)
 		seen[s.CgroupPath] = children{names, err}
 	}
 	if p.absences.blind != "" {
-		return // what was found before stays
+		return // the last list stays
 	}
-	// The runtime may have named one of them while it was looked at.
+	// The runtime may have named one of them during this look.
 	list = slices.DeleteFunc(list, func(s policy.FoundPod) bool { return p.named[s.UID] })
 	found := p.absences.unannounced(list, seen)
 	if slices.EqualFunc(p.c.machine.Snapshot().Unannounced, found, func(a, b policy.FoundPod) bool {
@@ -152,7 +151,8 @@ func (p *presence) findUnannounced(out outside, members []member, seen sighting,
 		return
 	}
 	if err := p.c.take(policy.Unannounced{Pods: found}, nil).err; err != nil {
-		p.c.o.Log.Error("pods that were never announced are not entered; they are looked for again", "err", err)
+		p.c.o.Log.Error("unannounced pods are not taken over; the next round tries again", "pods", len(found), "err",
+			err)
 	}
 }
 
@@ -181,17 +181,17 @@ func membersOf(all *policy.Synchronized, ending map[string]bool) []member {
 	return members
 }
 
-// owns says that a pod, or a container of it, owns CPUs.
+// owns reports whether a pod, or a container of it, owns CPUs.
 func owns(r *policy.Recovered) bool {
 	return r != nil && (r.CPUs != nil || slices.ContainsFunc(r.Owners, func(o policy.RecoveredContainer) bool {
 		return o.CPUs != nil
 	}))
 }
 
-// sight lists the cgroups in which pods are, and those of pods that seem to lack a
-// container: most have all of theirs, and a read of one file shows that.
-func (p *presence) sight(out outside, members []member, containers bool) sighting {
-	seen := sighting{}
+// list lists the parents of pods, and the pods that seem to lack a container: most have all of
+// theirs, which the read of one file for each container shows.
+func (p *presence) list(out outside, members []member, containers bool) listings {
+	seen := listings{}
 	list := func(path string) {
 		if _, done := seen[path]; !done {
 			names, err := out.Children(path)
@@ -219,8 +219,8 @@ func (p *presence) sight(out outside, members []member, containers bool) sightin
 	return seen
 }
 
-// end enters an end that was found. Kubelet removes a pod's cgroup at its end and
-// leaves the sandbox for later: of a pod that was ending that is usual.
+// end tells the policy of an end that was found. usual: the pod was known to be terminating. Kubelet
+// removes its cgroup then, and its sandbox later.
 func (p *presence) end(m *member, usual bool) {
 	p.c.o.At(failpoint.VanishFound)
 	var event policy.Event = policy.PodVanished{UID: m.id}
@@ -232,8 +232,8 @@ func (p *presence) end(m *member, usual bool) {
 	if usual {
 		report = p.c.o.Log.Info
 	}
-	report("its cgroup is gone; what it held is released", what, m.name)
+	report("its cgroup is gone; its CPUs are released", what, m.name)
 	if err := p.c.take(event, nil).err; err != nil {
-		p.c.o.Log.Error("an end that was found is not entered; it is looked for again", what, m.name, "err", err)
+		p.c.o.Log.Error("its end is not taken over; the next round tries again", what, m.name, "err", err)
 	}
 }

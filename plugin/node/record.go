@@ -8,7 +8,7 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// recordText is an event as one line for the log, cut to a sane length.
+// recordText is an event as one line for the log, at most 8 KiB long.
 func recordText(at time.Time, e policy.Event) string {
 	const most = 8 << 10
 	r, ok := policy.RecordOf(at, e)

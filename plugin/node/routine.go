@@ -5,9 +5,9 @@ import (
 	"iter"
 )
 
-// routine is code that waits for effects one after the other. It runs in the goroutine of
-// whoever resumes it and stands still between two effects (a coroutine of package iter),
-// so that a sequence of reads and writes is a function and not a table of states.
+// routine is code that waits for effects one after the other. It runs in the goroutine of its
+// caller and is suspended during an effect (a coroutine of package iter), so that a sequence of
+// reads and writes is a function and not a table of states.
 type routine struct {
 	next   func() (*Effect, bool)
 	stop   func()
@@ -36,8 +36,8 @@ func newRoutine(body func(do)) *routine {
 	return r
 }
 
-// resume runs the routine up to its next effect; false: it has ended. result is that of
-// the effect before. A panic of its code comes out here and ends it.
+// resume runs the routine to its next effect; false: it has ended. result is the result of the
+// previous effect. A panic of the routine passes through and ends it.
 func (r *routine) resume(result *Result) (*Effect, bool) {
 	r.result = result
 	return r.next()

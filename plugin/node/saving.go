@@ -59,12 +59,12 @@ func (s *saving) has(limit *policy.Cap) bool {
 // to be saved; zero: they need not. They have to where the file tells another place of a pod: a
 // daemon that is killed between the two would leave its successor with both. Pods that a new machine does
 // not name are gone.
-func (s *saving) ahead(decisions []policy.Decision, anew bool) (until time.Time) {
+func (s *saving) ahead(decisions []policy.Decision, full bool) (until time.Time) {
 	if !s.c.o.Stores || s.c.machine.frozen != "" {
 		return time.Time{}
 	}
 	online, end := s.c.machine.Topology().Online(), s.c.now.Add(saveAhead)
-	if anew {
+	if full {
 		named := map[string]place{}
 		note(named, decisions)
 		maps.DeleteFunc(s.places.owners, func(uid string, _ *ownerPlace) bool {

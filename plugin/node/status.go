@@ -9,31 +9,31 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Status is how a core is doing.
+// Status is the health of a core.
 type Status struct {
 	Frozen   string    // why no decisions are made; empty: they are
-	Blind    string    // why the cgroups that are seen are not believed; empty: they are
-	Unread   int       // pods of which it is not known yet what they own
-	Unpinned int       // containers that were last seen to run elsewhere than decided
+	Blind    string    // why listings of cgroups are not trusted; empty: they are
+	Unread   int       // pods whose CPUs are not known yet
+	Unpinned int       // containers that were last seen on other CPUs than decided
 	Unsaved  time.Time // since when the state file is behind; zero: it is not
-	// Synchronized says that what runs was taken over at least once.
+	// Synchronized means that running pods were taken over at least once.
 	Synchronized bool
-	Rounds       uint64 // looks over all pods that have ended
+	Rounds       uint64 // completed rounds over all pods
 }
 
-// Status is how the core is doing.
+// Status is the health of the core.
 func (c *Core) Status() Status {
 	return Status{Frozen: c.machine.frozen, Blind: c.presence.absences.blind, Unread: c.machine.Unread(),
 		Unpinned: len(c.writer.audit.drifted), Unsaved: c.saving.since, Synchronized: c.takeover.once,
 		Rounds: c.presence.rounds}
 }
 
-// Unseen says what of the cgroups is not seen: that they are not believed, or not read
-// yet; empty: all is well.
+// Unseen says why the daemon does not see all cgroups: their listings are not trusted, or reads are
+// outstanding; empty: it does.
 func (s *Status) Unseen() string { return cmp.Or(s.Blind, s.Reading()) }
 
-// Reading says what of the node is still being read since the last Synchronize; empty:
-// nothing that anything waits for.
+// Reading says what is still being read since the last Synchronize, as long as decisions depend
+// on it; empty: nothing.
 func (s *Status) Reading() string {
 	if s.Unread == 0 {
 		return ""
@@ -45,11 +45,11 @@ func (s *Status) Reading() string {
 // Settled reports whether everything decided is written, read back and saved.
 func (c *Core) Settled() bool { return c.Unsettled() == "" }
 
-// Unsettled names what is not: the first of it; empty: all is.
+// Unsettled names the first thing that is not; empty: everything is.
 func (c *Core) Unsettled() string {
 	switch {
 	case !c.takeover.once:
-		return "what runs was not taken over yet"
+		return "running pods were not taken over yet"
 	case c.takeover.current != nil || c.machine.Unread() > 0:
 		return "cgroups are still being read"
 	case len(c.waiters) > 0:
@@ -67,7 +67,7 @@ func (c *Core) Unsettled() string {
 // Snapshot is the present state of the node.
 func (c *Core) Snapshot() *policy.Snapshot { return c.machine.Snapshot() }
 
-// Grants is what pods own, by UID, offline CPUs included.
+// Grants are the CPUs that pods own, by UID, including offline ones.
 func (c *Core) Grants() map[string]cpuset.Set {
 	grants := map[string]cpuset.Set{}
 	if c.machine.frozen != "" {
@@ -104,11 +104,11 @@ func (c *Core) Knows(container string) bool { return c.machine.Knows(container) 
 // Pods lists the pods of the node in order of creation.
 func (c *Core) Pods() []policy.PodView { return c.machine.Pods() }
 
-// Checkpoint is what the policy holds.
+// Checkpoint is the whole state of the policy.
 func (c *Core) Checkpoint() policy.Synchronized { return c.machine.Checkpoint() }
 
 // Config is the policy's configuration in force.
 func (c *Core) Config() policy.Config { return c.machine.anchor.cfg }
 
-// Records is what happened, in a form that replays on an empty machine.
+// Records are the recorded events, which replay on an empty machine.
 func (c *Core) Records() []policy.Record { return c.machine.anchor.recorder.Records() }

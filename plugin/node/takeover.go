@@ -143,7 +143,7 @@ const readAgainAfter = 5 * time.Second
 func (t *takeover) answer() {
 	r, current := t.request, t.current
 	t.request, t.current = nil, nil // of an attempt that fails only what was read stays
-	t.c.hand.request = r
+	t.c.unfinished.request = r
 	out := current.answer(t.reads.seen, t.c.machine.IsUnread)
 	t.c.o.At(failpoint.SyncRead)
 	err := t.c.take(out.event, out.observed).err

@@ -14,7 +14,7 @@ import (
 
 // query is one read that a Synchronize wants.
 type query struct {
-	path string // as sightings spell it
+	path string // as listings spell it
 	kind EffectKind
 }
 

@@ -109,7 +109,7 @@ func (c *Core) start(w *waiter) {
 	}
 	if !w.update {
 		delete(c.fresh, w.uid)
-		c.writer.making(w.reply.Container)
+		c.writer.creating(w.reply.Container)
 	}
 	c.reply(w.reply)
 }
@@ -204,7 +204,7 @@ func (c *Core) release() {
 
 // settle answers one of those that wait, if it is time.
 func (c *Core) settle(w *waiter) {
-	c.hand.request, w.ended = w.reply.To, true // also where it panics
+	c.unfinished.request, w.ended = w.reply.To, true // also where it panics
 	err := c.blocked(w)
 	late := !w.reply.To.Deadline.IsZero() && !c.now.Before(w.reply.To.Deadline)
 	switch {

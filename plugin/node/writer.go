@@ -36,7 +36,7 @@ type batch struct {
 	live      bool     // from here on it is known who owns what
 	audit     bool     // look at every cgroup now
 	lazy      bool     // nothing waits for it, and no pod has to leave
-	anew      bool     // of a new machine: what it does not name is gone
+	full      bool     // decisions are the whole state of a new machine: what they do not name is gone
 	made      []made   // what the runtime is told to make
 	verify    []string // ids of containers to read back
 	recheck   []string // UIDs of pods whose quota was written by others
@@ -123,7 +123,7 @@ func (w *writer) put(b batch) uint64 {
 	if len(w.inbox.batches) == 0 || at.Before(w.inbox.at) {
 		w.inbox.at = at
 	}
-	if until := w.c.saving.ahead(b.decisions, b.anew); w.inbox.held.IsZero() && w.c.o.Late == 0 {
+	if until := w.c.saving.ahead(b.decisions, b.full); w.inbox.held.IsZero() && w.c.o.Late == 0 {
 		w.inbox.held = until
 	}
 	w.inbox.batches = append(w.inbox.batches, b)
@@ -221,7 +221,7 @@ func (w *writer) worked(panicked any) {
 		w.retry.at = w.c.now.Add(retryWrites)
 	}
 	if len(w.limits.soon) > 0 && w.limits.soonAt.IsZero() {
-		w.limits.soonAt = w.c.now.Add(unsaidResize)
+		w.limits.soonAt = w.c.now.Add(resizeDelay)
 	}
 }
 
@@ -237,15 +237,15 @@ func (w *writer) putBack() {
 		left[0].panicked = true
 	default:
 		observed := left[0].observed
-		if left[0].anew {
+		if left[0].full {
 			observed = nil // it may be this that panics
 		}
-		w.c.hand.owe(observed)
+		w.c.unfinished.add(observed)
 		left = left[1:]
 	}
 	w.inbox.batches = slices.Concat(left, w.inbox.batches, []batch{{audit: true}})
 	w.inbox.last++
-	w.c.mend()
+	w.c.afterPanic()
 	w.inbox.at = w.c.now.Add(retryWrites)
 }
 
@@ -272,7 +272,7 @@ func (w *writer) turn() bool {
 			w.inbox.taken = w.inbox.taken[1:]
 		}
 		w.write(cgroup.Shrink)
-		if !w.c.hand.owes {
+		if !w.c.unfinished.undelivered {
 			w.shrunk = w.inbox.last - uint64(len(w.inbox.batches))
 		}
 		return !pause || w.news()

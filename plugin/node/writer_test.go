@@ -42,7 +42,7 @@ func TestTheTreeHasThePartsOfPoolsThatAreInUse(t *testing.T) {
 	for _, d := range fresh.UsedPools() {
 		decisions = append(decisions, d)
 	}
-	s.core.writer.put(batch{decisions: decisions, anew: true})
+	s.core.writer.put(batch{decisions: decisions, full: true})
 	s.step(Wake{})
 	pools("be", "shared")
 }
