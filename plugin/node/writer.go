@@ -73,6 +73,7 @@ type inbox struct {
 	batches []batch
 	taken   []batch   // those that are being taken into the tree
 	last    uint64    // number of the last one put in
+	urgent  uint64    // number of the last one that is not lazy
 	at      time.Time // when they have to be taken
 	held    time.Time // not before, while the file contradicts them; zero: it does not
 	running bool      // the routine will take them
@@ -128,6 +129,9 @@ func (w *writer) put(b batch) uint64 {
 	}
 	w.inbox.batches = append(w.inbox.batches, b)
 	w.inbox.last++
+	if !b.lazy {
+		w.inbox.urgent = w.inbox.last
+	}
 	return w.inbox.last
 }
 
@@ -245,6 +249,7 @@ func (w *writer) putBack() {
 	}
 	w.inbox.batches = slices.Concat(left, w.inbox.batches, []batch{{audit: true}})
 	w.inbox.last++
+	w.inbox.urgent = w.inbox.last
 	w.c.afterPanic()
 	w.inbox.at = w.c.now.Add(retryWrites)
 }
@@ -290,9 +295,8 @@ func (w *writer) turn() bool {
 // takeIn begins to take what was decided into the tree: all of it, or a piece where nobody
 // waits for it; then the writer pauses.
 func (w *writer) takeIn() (pause bool) {
-	waited := func(b batch) bool { return !b.lazy }
 	n := len(w.inbox.batches)
-	if n > lazyPiece && !slices.ContainsFunc(w.inbox.batches, waited) {
+	if before := w.inbox.last - uint64(n); n > lazyPiece && w.inbox.urgent <= before {
 		n, pause = lazyPiece, true
 		w.inbox.at = w.c.now.Add(lazyPause)
 	}
