@@ -444,6 +444,7 @@ func TestTheWorldKeepsItsPromises(t *testing.T) {
 	}, func(r *sim.Report) {
 		if v := r.Violation; v != nil {
 			failed[v.Property] = append(failed[v.Property], r.Config.Seed)
+			fmt.Printf("seed %d: %v\n", r.Config.Seed, v)
 			if len(failed[v.Property]) == 1 || !known(r) && !t.Failed() {
 				complain(t, r)
 			}
