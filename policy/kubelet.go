@@ -327,5 +327,16 @@ func (m *Machine) kubeletChanged(p *pod, was, is map[string]cpuset.Set) bool {
 	return p.degraded == "" || !maps.Equal(was, is)
 }
 
-// sortedKeys makes decisions independent of the order of a map.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+// sortedKeys makes decisions independent of the order of a map. Each container's creation asks for a few,
+// most of them of empty maps, for which slices.Sorted allocates five times.
+func sortedKeys[V any](m map[string]V) []string {
+	if len(m) == 0 {
+		return nil
+	}
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	return keys
+}
