@@ -388,8 +388,8 @@ func TestRangesAreDocumented(t *testing.T) {
 			t.Errorf("%s is a number, and the page gives no range", key)
 		}
 		ends := closed.FindStringSubmatch(text)
-		if ends == nil || key == "nri.name" || key == "authority.exclusive.maxCPUs" || key == "reclaim.idle.window" {
-			continue // their ranges are of letters, of each entry, of samples
+		if ends == nil || key == "nri.name" || key == "authority.exclusive.maxCPUs" {
+			continue // their ranges are of letters, of each entry
 		}
 		n++
 		for _, end := range ends[1:] {

@@ -31,13 +31,14 @@ const (
 type Config struct {
 	From    From    `json:"from"`
 	Reserve float64 `json:"reserve"` // CPUs that are never lent
-	Idle    Idle    `json:"idle"`
 	// Risk is the share of time, in percent, in which production may use more than was
 	// foreseen within the next Horizon; see Forecast.
 	Risk    float64  `json:"risk"`
 	Horizon Duration `json:"horizon"`
-	Raise   Raise    `json:"raise"`
-	Correct Correct  `json:"correct"`
+	// What follows is no operator's to set: Default has it. Tests and evaluations have others.
+	Idle    Idle    `json:"idle"`
+	Raise   Raise   `json:"raise"`
+	Correct Correct `json:"correct"`
 }
 
 // Idle is the rule: a batch pod is idle if Percentile % of its samples over Window are
@@ -64,6 +65,13 @@ type Correct struct {
 	After Duration `json:"after"`
 	Retry Duration `json:"retry"`
 }
+
+// IsZero says that nothing was set: all is as Default has it. So it is with Raise and Correct.
+func (i Idle) IsZero() bool { return i == Default().Idle }
+
+func (r Raise) IsZero() bool { return r == Default().Raise }
+
+func (c Correct) IsZero() bool { return c == Default().Correct }
 
 // Default is the best configuration on recorded data (docs/oversubscription.md).
 func Default() Config {

@@ -38,6 +38,7 @@ that machine can have this configuration: whether its CPUs exist and leave the s
 		if err != nil {
 			return cli.UsageError{Err: err}
 		}
+		cli.Warn(cmd.ErrOrStderr(), c.Reclaim.Former())
 		if root != "" {
 			t, warnings, err := topodoc.Doc{Sysfs: root}.Build(topodoc.Open)
 			cli.Warn(cmd.ErrOrStderr(), warnings)

@@ -195,3 +195,17 @@ reserved.cpus "0" "0-1"`
 		}
 	}
 }
+
+// A key that the next version refuses is taken, and named.
+func TestValidateNamesKeysOfEarlierVersions(t *testing.T) {
+	for text, want := range map[string]string{
+		"reclaim: {idle: {window: 12h}}": "warning: reclaim.idle goes with the next version",
+		"reclaim: {risk: 2}":             "",
+	} {
+		out, errs, err := executed(newConfigValidate(), "apiVersion: quietcore.dev/v1alpha1\n"+text+"\n", "-")
+		if err != nil || !strings.HasSuffix(out, " is valid\n") || (errs == "") != (want == "") ||
+			!strings.HasPrefix(errs, want) {
+			t.Errorf("%s: %q, %q, %v; want %q", text, out, errs, err, want)
+		}
+	}
+}

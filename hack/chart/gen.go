@@ -197,11 +197,16 @@ func configSchema(t reflect.Type, path string, about map[string]string) map[stri
 		props := map[string]any{}
 		for i := range t.NumField() {
 			f := t.Field(i)
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if name == "" || name == "-" {
 				continue
 			}
-			props[name] = configSchema(f.Type, strings.TrimPrefix(path+"."+name, "."), about)
+			path := strings.TrimPrefix(path+"."+name, ".")
+			if options == "omitzero" { // of an earlier version: the daemon checks it
+				props[name] = map[string]any{"description": about[path]}
+				continue
+			}
+			props[name] = configSchema(f.Type, path, about)
 		}
 		s["type"], s["additionalProperties"], s["properties"] = "object", false, props
 		if _, short := reflect.PointerTo(t).MethodByName("UnmarshalWord"); short { // for its first key
@@ -320,7 +325,7 @@ func differ(v reflect.Value) {
 	}
 }
 
-var keyRow = regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\| [^|]* \\| (.*) \\|$")
+var keyRow = regexp.MustCompile("(?m)^\\| `([A-Za-z.]+)` \\|[^|]*\\| (.*) \\|$")
 
 // ConfigKeys is what docs/configuration.md says of every key.
 func ConfigKeys(page string) (map[string]string, error) {

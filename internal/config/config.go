@@ -237,11 +237,12 @@ type Reclaim struct {
 	// Risk is a percentage of time; see reclaim.Config.
 	Risk    float64          `json:"risk"`
 	Horizon reclaim.Duration `json:"horizon"`
-	Idle    reclaim.Idle     `json:"idle"`
-	// Predictor is of the first edition: it is taken and has no effect.
-	Predictor string          `json:"predictor"`
-	Raise     reclaim.Raise   `json:"raise"`
-	Correct   reclaim.Correct `json:"correct"`
+	// The rest are of earlier versions: taken in this one, with a warning (see Former), and
+	// printed only where they are set.
+	Predictor string          `json:"predictor,omitzero"`
+	Idle      reclaim.Idle    `json:"idle,omitzero"`
+	Raise     reclaim.Raise   `json:"raise,omitzero"`
+	Correct   reclaim.Correct `json:"correct,omitzero"`
 }
 
 // Suppress says how far best effort gives way to production's use.

@@ -16,6 +16,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/strict"
 	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/reclaim"
 )
 
 const head = "apiVersion: " + APIVersion + "\n"
@@ -368,8 +369,13 @@ func TestReference(t *testing.T) {
 // leaves lists the keys that hold a value, with their values as one writes them.
 func leaves(v reflect.Value, prefix string, into map[string]string) {
 	for i := range v.NumField() {
-		key := prefix + v.Type().Field(i).Tag.Get("json")
+		name, options, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		key := prefix + name
 		f := v.Field(i)
+		if options == "omitzero" { // of an earlier version
+			into[key] = ""
+			continue
+		}
 		if _, isSet := f.Interface().(cpuset.Set); f.Kind() == reflect.Struct && !isSet {
 			leaves(f, key+".", into)
 			continue
@@ -457,16 +463,46 @@ func TestDurationsAreWrittenAsPeopleDo(t *testing.T) {
 	}
 }
 
-// A key of the first edition is taken for one version, and changes nothing.
-func TestThePredictorOfTheFirstEditionIsTaken(t *testing.T) {
-	c, err := Parse([]byte(head + "reclaim: {predictor: \"max(pods(99),peak(1.1))\", risk: 2, horizon: 1h}\n"))
+// Keys of earlier versions are taken for one version, with a sentence on each. They are printed
+// where they are set, and are no part of the configuration otherwise.
+func TestKeysOfEarlierVersionsAreTaken(t *testing.T) {
+	d := Default()
+	text, err := d.YAML()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := Default()
-	want := d.Reclaim.Estimation()
-	want.Risk, want.Horizon = 2, want.Idle.Window/24
-	if got := c.Reclaim.Estimation(); got != want {
-		t.Errorf("the estimator is set to %+v, want %+v", got, want)
+	for _, c := range []struct {
+		key, value string
+		change     func(*reclaim.Config)
+		says       string
+	}{
+		{"predictor", "max(pods(99),peak(1.1))", func(*reclaim.Config) {}, "has no effect any more"},
+		{"idle", "{window: 12h}", func(c *reclaim.Config) { c.Idle.Window /= 2 },
+			"idle if 95 % of its samples of 5m in 24h are below 10 % of its request"},
+		{"raise", "{hold: 2m}", func(c *reclaim.Config) { c.Raise.Hold *= 2 }, "rises by 1 CPU or more after 1m"},
+		{"correct", "{after: 1m}", func(c *reclaim.Config) { c.Correct.After *= 2 },
+			"for 30s before a pod is evicted, and one whose eviction was refused is left alone for 5m"},
+	} {
+		got, err := Parse([]byte(head + "reclaim:\n  " + c.key + ": " + c.value + "\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := d.Reclaim.Estimation()
+		c.change(&want)
+		if e := got.Reclaim.Estimation(); e != want {
+			t.Errorf("reclaim.%s: the estimator is set to %+v, want %+v", c.key, e, want)
+		}
+		if says := got.Reclaim.Former(); len(says) != 1 || !strings.Contains(says[0], "reclaim."+c.key+" ") ||
+			!strings.Contains(says[0], c.says) {
+			t.Errorf("reclaim.%s: is said to be %q, want %q", c.key, says, c.says)
+		}
+		print, err := got.YAML()
+		if key := "\n  " + c.key + ":"; err != nil || !strings.Contains(string(print), key) ||
+			strings.Contains(string(text), key) {
+			t.Errorf("reclaim.%s is not printed where it is set, or where it is not: %v", c.key, err)
+		}
+	}
+	if says := d.Reclaim.Former(); len(says) > 0 {
+		t.Errorf("of the defaults is said %q", says)
 	}
 }

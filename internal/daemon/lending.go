@@ -66,9 +66,8 @@ func (l *lending) build() {
 	if !l.on() {
 		return
 	}
-	if words := l.cfg.Reclaim.Predictor; words != "" {
-		l.o.log.Warn("reclaim.predictor has no effect any more and goes with the next version: remove it; how much "+
-			"is lent is set by reclaim.risk and reclaim.horizon", "predictor", words)
+	for _, sentence := range l.cfg.Reclaim.Former() {
+		l.o.log.Warn("a key of the configuration is of an earlier version", "key", sentence)
 	}
 	if err := l.newLoop(); err != nil {
 		l.broken = err.Error()

@@ -35,9 +35,9 @@ func lendingNow() row {
 		{
 			title: "Promised beyond what exists",
 			about: "What batch pods need (idle ones by their use) above what is offered, over the nodes where it is " +
-				"so. Where they need more than there is, too, and that lasts for reclaim.correct.after, evictions " +
-				"follow.", runbook: "lending-overdrawn",
-			kind: stat, unit: cpus, width: 4, decimals: digits(1), colours: from(green, 0.1, yellow, 1.0, orange),
+				"so. Where they need more than there is, too, and that lasts for 30 s, evictions follow.",
+			runbook: "lending-overdrawn",
+			kind:    stat, unit: cpus, width: 4, decimals: digits(1), colours: from(green, 0.1, yellow, 1.0, orange),
 			queries: one(
 				`sum(clamp_min(quietcore_lending_cpus{@,what="demand"} - ignoring (what) quietcore_lending_cpus{@,`+
 					`what="offered"}, 0))`, ""),
