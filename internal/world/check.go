@@ -87,6 +87,7 @@ func (w *World) checkStart(c *Container, had cpuset.Set) {
 	// owner whose mask is unknown is answered those of its CPUs that no other pod may have: a part is none.
 	if had.IsEmpty() || p.grant.IsEmpty() && !own.SubsetOf(&had) && left.SubsetOf(&own) {
 		p.grant = own
+		p.off = p.off.Minus(own.Minus(w.offline)) // they are in an answer
 	}
 }
 
