@@ -127,7 +127,7 @@ func (r Reason) Sentence() string {
 		"its events had their counters for less than a tenth of its time",
 		"it ran and counted no instructions or no cycles", "the counters show more than a CPU can do",
 		"cycles and instructions are not counted here",
-		"counting would cost more than cpi.budget, and it was not its turn",
+		"not everybody is counted at once (cpi.budget, cpi.maxContainers), and it was not its turn",
 		"its CPUs are left out of counting (cpi.skip)",
 	}[r]
 }

@@ -40,6 +40,8 @@ type Result struct {
 	Delta Counts
 	// Capped says that a cap was in force at the window's start or end.
 	Capped bool
+	// Role is why it had a place in the counter, NoPlace that it had none.
+	Role Role
 	// Threads at the window's end, for containers that may be capped; 0: unknown.
 	Threads int32
 }

@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/sample"
@@ -11,6 +12,8 @@ import (
 type Budget struct {
 	Node float64 // of all CPUs that are counted; 0: unbounded
 	CPU  float64 // of any one of them; 0: unbounded
+	// Test takes the place of Node in windows that count the pair of a running test alone.
+	Test float64
 }
 
 // Step is how much is counted: each step counts less than the one before.
@@ -21,10 +24,10 @@ const (
 	Everything  Step = iota
 	NoMisses         // LLC misses are left out
 	NoReference      // so are reference cycles: CPI is in core cycles
-	Half             // half of the containers have a place
-	Eighth
-	Short   // windows of half of their length
-	Shorter // and of a quarter
+	Half             // half of the containers have a place, by the watchlist
+	Eighth           // an eighth
+	Short            // windows of half of their length
+	Shorter          // and of a quarter
 	Off
 )
 
@@ -32,7 +35,8 @@ func (s Step) String() string {
 	return [...]string{"everything is counted", "LLC misses are left out",
 		"LLC misses and reference cycles are left out", "half of the containers are counted",
 		"an eighth of the containers are counted", "an eighth of the containers are counted, in windows half as long",
-		"an eighth of the containers are counted, in windows a quarter as long", "nothing is counted"}[s]
+		"an eighth of the containers are counted, in windows a quarter as long",
+		"most intervals have no window"}[s]
 }
 
 // leftOut are the events that a step does not read.
@@ -41,15 +45,19 @@ func (s Step) leftOut() (events [sample.NumEvents]bool) {
 	return events
 }
 
-// watched is the share of the containers that have a place.
-func (s Step) watched() float64 {
+// leastPlaces is how many containers always have a place: a victim, suspects, and whose turn
+// it is.
+const leastPlaces = 4
+
+// places is how many of n containers have a place.
+func (s Step) places(n int) int {
 	switch {
 	case s >= Eighth:
-		return 1. / 8
+		return min(n, max(n/8, leastPlaces))
 	case s == Half:
-		return 1. / 2
+		return min(n, max(n/2, leastPlaces))
 	}
-	return 1
+	return n
 }
 
 // length is the length of a window.
@@ -69,6 +77,8 @@ type Spent struct {
 	PerRun    time.Duration
 	// Reads is how long the reading of each event takes; it is a part of PerRun.
 	Reads [sample.NumEvents]time.Duration
+	// Containers is how many could be counted.
+	Containers int
 }
 
 // governor chooses the step that keeps counting within its budget. It goes down at once, as
@@ -76,16 +86,18 @@ type Spent struct {
 // would take has been well within the budget for a while.
 type governor struct {
 	budget Budget
+	top    Step // the first of its steps
 	step   Step
 	calm   int // windows in a row in which one step up would have been within the budget
-	off    int // windows that were left out
+	rests  int // intervals without a window, between two short ones
+	rested int
 	why    string
 }
 
 const (
 	calmWindows = 5
 	roomy       = 0.7 // of the budget
-	offWindows  = 30
+	maxRests    = 100 // intervals; even a program that took all of a window's time would be within the defaults
 )
 
 // over is by what factor a share of the cost exceeds the budget.
@@ -108,10 +120,10 @@ func (s Step) saves(spent *Spent) float64 {
 		read = spent.Reads[sample.LLCMisses]
 	case NoReference:
 		read = spent.Reads[sample.RefCycles]
-	case Half, Short, Shorter:
+	case Half, Eighth:
+		return float64(s.places(spent.Containers)) / float64(max((s-1).places(spent.Containers), 1))
+	case Short, Shorter:
 		return 1. / 2
-	case Eighth:
-		return 1. / 4
 	case Off:
 		return 0
 	}
@@ -133,7 +145,7 @@ func (s Step) adds(spent *Spent) float64 {
 		}
 		return 1 + spent.Reads[event].Seconds()/spent.PerRun.Seconds()
 	}
-	return 1 / s.saves(spent)
+	return 1 / max(s.saves(spent), 1./8)
 }
 
 // next takes what a window has taken and returns whether the step changed.
@@ -145,13 +157,15 @@ func (g *governor) next(spent *Spent) bool {
 			"cpi.budget is %.3g and %.3g %%", 100*spent.Node, 100*spent.CPU, spent.PerRun, 100*g.budget.Node,
 			100*g.budget.CPU)
 		for over > 1 && g.step < Off {
-			g.step++
+			if g.step++; g.step == Off {
+				g.rests = min(int(math.Ceil(over))-1, maxRests)
+			}
 			over *= g.step.saves(spent)
 		}
-		g.calm, g.off = 0, 0
+		g.calm, g.rested = 0, 0
 		return g.step != was
 	}
-	if g.step == Everything || g.step == Off {
+	if g.step == g.top || g.step == Off {
 		return false
 	}
 	if over*g.step.adds(spent) > roomy {
@@ -162,28 +176,32 @@ func (g *governor) next(spent *Spent) bool {
 		return false
 	}
 	g.calm = 0
-	if g.step--; g.step == Everything {
+	if g.step--; g.step == g.top {
 		g.why = ""
 	}
 	return true
 }
 
-// rest says whether this interval has no window, and ends after a while with a short one.
+// rest says whether this interval has no window. There are so many of them that what the short
+// window after them takes is within the budget on average.
 func (g *governor) rest() bool {
 	if g.step != Off {
 		return false
 	}
-	if g.off++; g.off <= offWindows {
+	if g.rested++; g.rested <= g.rests {
 		return true
 	}
-	g.step, g.off, g.calm = Shorter, 0, 0
+	g.step, g.rested, g.calm = Shorter, 0, 0
 	return false
 }
 
-// state is the step and its reason; empty where everything is counted.
+// state is the step and its reason; empty where it leaves nothing out.
 func (g *governor) state() string {
-	if g.step == Everything {
+	if g.step == g.top {
 		return ""
+	}
+	if g.step == Off {
+		return fmt.Sprintf("%d of %d intervals have no window: %s", g.rests, g.rests+1, g.why)
 	}
 	return g.step.String() + ": " + g.why
 }

@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +16,14 @@ type costly struct {
 	switches float64 // a second and CPU, of which all are between cgroups that are counted
 	base     time.Duration
 	read     time.Duration
+	// containers that switch equally often; 0: a thousand
+	containers int
 }
 
 // spend is what a window of 10 s a minute takes at a step.
 func (m costly) spend(s Step) *Spent {
-	out := &Spent{PerRun: m.base}
+	n := cmp.Or(m.containers, 1000)
+	out := &Spent{PerRun: m.base, Containers: n}
 	left := s.leftOut()
 	for e := range sample.NumEvents {
 		out.Reads[e] = m.read
@@ -28,10 +32,10 @@ func (m costly) spend(s Step) *Spent {
 		}
 	}
 	if s == Off {
-		return &Spent{}
+		return &Spent{Containers: n}
 	}
 	window := s.length(10 * time.Second).Seconds()
-	out.CPU = m.switches * s.watched() * out.PerRun.Seconds() * window / 60
+	out.CPU = m.switches * float64(s.places(n)) / float64(n) * out.PerRun.Seconds() * window / 60
 	out.Node = out.CPU
 	return out
 }
@@ -54,14 +58,15 @@ func TestTheGovernorKeepsTheBudget(t *testing.T) {
 		machine costly
 		want    Step
 	}{
-		"idle":                      {costly{100, 400 * time.Nanosecond, 40 * time.Nanosecond}, Everything},
-		"cheap readings":            {costly{10_000, 300 * time.Nanosecond, 50 * time.Nanosecond}, Everything},
-		"software events":           {costly{10_000, 320 * time.Nanosecond, 85 * time.Nanosecond}, NoMisses},
-		"software events, busier":   {costly{11_000, 320 * time.Nanosecond, 85 * time.Nanosecond}, NoReference},
-		"a hypervisor, few":         {costly{1000, 400 * time.Nanosecond, 2 * time.Microsecond}, NoReference},
-		"a hypervisor, dear":        {costly{10_000, 400 * time.Nanosecond, 4 * time.Microsecond}, Short},
-		"a hypervisor, as reviewed": {costly{10_000, 10 * time.Microsecond, 4 * time.Microsecond}, Shorter},
-		"hopeless":                  {costly{1e6, 10 * time.Microsecond, 4 * time.Microsecond}, Off},
+		"idle":                      {costly{100, 400 * time.Nanosecond, 40 * time.Nanosecond, 0}, Everything},
+		"cheap readings":            {costly{10_000, 300 * time.Nanosecond, 50 * time.Nanosecond, 0}, Everything},
+		"software events":           {costly{10_000, 320 * time.Nanosecond, 85 * time.Nanosecond, 0}, NoMisses},
+		"software events, busier":   {costly{11_000, 320 * time.Nanosecond, 85 * time.Nanosecond, 0}, NoReference},
+		"a hypervisor, few":         {costly{1000, 400 * time.Nanosecond, 2 * time.Microsecond, 0}, NoReference},
+		"a hypervisor, dear":        {costly{10_000, 400 * time.Nanosecond, 4 * time.Microsecond, 0}, Short},
+		"a hypervisor, as reviewed": {costly{10_000, 10 * time.Microsecond, 4 * time.Microsecond, 0}, Shorter},
+		"hopeless":                  {costly{1e6, 10 * time.Microsecond, 4 * time.Microsecond, 0}, Off},
+		"few containers":            {costly{10_000, 400 * time.Nanosecond, 2 * time.Microsecond, 5}, Off},
 	} {
 		g := &governor{budget: testBudget}
 		if first := g.next(c.machine.spend(Everything)); first != (c.want != Everything) {
@@ -87,7 +92,7 @@ func TestTheGovernorNeverSwings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := costly{rapid.Float64Range(0, 1e6).Draw(t, "switches"),
 			time.Duration(rapid.Int64Range(10, 20_000).Draw(t, "base")),
-			time.Duration(rapid.Int64Range(0, 10_000).Draw(t, "read"))}
+			time.Duration(rapid.Int64Range(0, 10_000).Draw(t, "read")), rapid.IntRange(1, 100).Draw(t, "containers")}
 		g := &governor{budget: testBudget, step: Step(rapid.IntRange(0, int(Shorter)).Draw(t, "step"))}
 		g.next(m.spend(g.step))
 		for range 10 * calmWindows {
@@ -108,9 +113,9 @@ func TestTheGovernorNeverSwings(t *testing.T) {
 // When a machine calms down, everything is counted again, after a while and step by step.
 func TestTheGovernorReturns(t *testing.T) {
 	g := &governor{budget: testBudget}
-	settle(g, costly{10_000, 10 * time.Microsecond, 4 * time.Microsecond})
+	settle(g, costly{10_000, 10 * time.Microsecond, 4 * time.Microsecond, 0})
 	from := g.step
-	idle := costly{10, 400 * time.Nanosecond, 40 * time.Nanosecond}
+	idle := costly{10, 400 * time.Nanosecond, 40 * time.Nanosecond, 0}
 	for range calmWindows - 1 {
 		g.next(idle.spend(g.step))
 	}
@@ -120,17 +125,39 @@ func TestTheGovernorReturns(t *testing.T) {
 	if settle(g, idle); g.step != Everything || g.state() != "" {
 		t.Errorf("step %d, %q: want everything", g.step, g.state())
 	}
-	off := &governor{budget: testBudget, step: Off}
-	for range offWindows {
-		if !off.rest() {
-			t.Fatal("a window while counting is off")
-		}
-	}
-	if off.rest() || off.step != Shorter {
-		t.Errorf("after %d intervals: step %d, want one short window", offWindows, off.step)
-	}
 	unbounded := &governor{}
-	if unbounded.next(costly{1e6, time.Second, time.Second}.spend(Everything)) {
+	if unbounded.next(costly{1e6, time.Second, time.Second, 0}.spend(Everything)) {
 		t.Error("without a budget something is left out")
+	}
+}
+
+// Where even short windows take too much, there are so many intervals without one that the
+// budget is kept on average: what is watched is counted now and then, whatever it costs.
+func TestIntervalsWithoutWindowsKeepTheBudget(t *testing.T) {
+	for name, m := range map[string]costly{
+		"few containers":    {10_000, 400 * time.Nanosecond, 2 * time.Microsecond, 5},
+		"thirty times":      {1e5, 400 * time.Nanosecond, 4 * time.Microsecond, 5},
+		"a little too much": {6000, 400 * time.Nanosecond, 2 * time.Microsecond, 4},
+	} {
+		g := &governor{budget: testBudget}
+		spent, windows := 0.0, 0
+		g.next(m.spend(g.step))
+		const intervals = 1000
+		for range intervals {
+			if g.rest() {
+				continue
+			}
+			windows++
+			took := m.spend(g.step)
+			spent += took.Node
+			g.next(took)
+		}
+		if mean := spent / intervals; windows == 0 || mean > testBudget.Node || mean < testBudget.Node/3 {
+			t.Errorf("%s: %d windows in %d intervals took %.4g of the node, want a third of %.4g to all of it", name,
+				windows, intervals, mean, testBudget.Node)
+		}
+		if want := " intervals have no window: "; g.step == Off && !strings.Contains(g.state(), want) {
+			t.Errorf("%s: the state is %q", name, g.state())
+		}
 	}
 }

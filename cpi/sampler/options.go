@@ -43,10 +43,13 @@ type Options struct {
 	// Accounts returns the kernel's own account of the containers' CPU time, by ID.
 	// nil: counts are not compared with it.
 	Accounts func([]*cpi.Container) map[string]time.Duration
-	// Most is how many containers are followed; 0: as many as the counter takes. Of more,
-	// those are counted that use most, with places for each namespace. Of the others the
-	// usage is known by Accounts.
+	// Most is how many containers are followed; 0: as many as the counter takes. Of more, as
+	// where the Budget leaves fewer places, sample.Choose says who is counted. Of the others
+	// the usage is known by Accounts.
 	Most int
+	// Questions names the victims that may be disturbed, and whom it is known to watch with
+	// them. It is called before each window. nil: nobody is in question.
+	Questions func() []sample.Question
 	// Budget bounds what counting takes. The zero value: nothing does.
 	Budget Budget
 	// LeaveOut has the counter leave out events, which it may until the next call, and why.
@@ -99,6 +102,9 @@ func (o *Options) fill() {
 	}
 	if o.Most == 0 {
 		o.Most = math.MaxInt
+	}
+	if o.Questions == nil {
+		o.Questions = func() []sample.Question { return nil }
 	}
 	if o.Begin == nil {
 		o.Begin = func() {}

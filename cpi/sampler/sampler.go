@@ -31,13 +31,19 @@ type Sampler struct {
 
 	// The fields below belong to the goroutine of Run.
 	followed
-	setup       uint64
-	core        bool // the last window had its CPIs in core cycles
-	governor    governor
-	step        Step // that the counter knows of
+	setup uint64
+	core  bool // the last window had its CPIs in core cycles
+	steps
 	topology    *topology.Topology
 	edges       [2]edge
 	lastWarning string // so that it is not logged twice
+}
+
+// steps is how much is counted.
+type steps struct {
+	governor governor
+	tests    governor // of windows that count the pair of a test alone
+	told     Step     // that the counter knows of
 }
 
 // followed is which containers are counted, all by ID.
@@ -45,6 +51,9 @@ type followed struct {
 	cgroupIDs map[string]uint64  // of those that are
 	left      map[string]left    // that are not, though they run
 	used      map[string]float64 // CPUs in the windows, of both
+	roles     map[string]sample.Role
+	waits     map[string]int // windows since each was counted, of those that could be
+	number    uint64         // of the window
 }
 
 // left is a container that is not counted.
@@ -57,12 +66,14 @@ type left struct {
 func New(o Options) *Sampler {
 	o.fill()
 	s := &Sampler{o: o, histories: map[string]*sample.History{},
-		followed: followed{cgroupIDs: map[string]uint64{}, left: map[string]left{}}}
+		followed: followed{cgroupIDs: map[string]uint64{}, left: map[string]left{}, roles: map[string]sample.Role{}},
+		steps:    steps{tests: governor{top: Eighth, step: Eighth}}}
 	for i := range s.edges {
 		s.edges[i].worth = o.Worth
 	}
 	s.state.Store(new(string))
 	s.governor.budget = o.Budget
+	s.tests.budget = Budget{Node: o.Budget.Test, CPU: o.Budget.CPU}
 	return s
 }
 
@@ -149,12 +160,13 @@ func (s *Sampler) sleepUntil(ctx context.Context, at time.Duration) bool {
 // window counts for one window; nil: ctx ended.
 func (s *Sampler) window(ctx context.Context) *Window {
 	from, to := &s.edges[0], &s.edges[1]
-	if s.governor.rest() {
-		return s.failed(errors.New(s.governor.state()))
+	p := s.plan()
+	if p.governor.rest() {
+		return s.failed(errors.New(p.governor.state()))
 	}
-	why := s.follow(from)
-	step := s.governor.step
-	err := errors.Join(s.leaveOut(step), s.o.Counter.SetSkip(from.node.Skip))
+	why := s.follow(from, &p)
+	step := p.governor.step
+	err := errors.Join(s.leaveOut(p.governor), s.o.Counter.SetSkip(from.node.Skip))
 	if err == nil {
 		err = s.read(from, from.node.Containers, s.o.Counter.Enable)
 	}
@@ -178,11 +190,12 @@ func (s *Sampler) window(ctx context.Context) *Window {
 	from.sample.Waits, to.sample.Waits = s.o.Waits, s.o.Waits
 	w := &Window{
 		Window: *sample.Judge(&from.sample, &to.sample, s.rules(step)), Topology: to.node.Topology,
-		Faults: to.reading.Faults, Calls: to.reading.Calls, Step: step,
+		Faults: to.reading.Faults, Calls: to.reading.Calls, Step: step, Testing: p.pair > 0,
 		Followed: len(s.cgroupIDs), Unfollowed: s.unwatched(), FollowErr: why,
 	}
 	s.core = !w.Reference
-	s.govern(&to.reading)
+	s.govern(p.governor, &to.reading)
+	s.turned(w)
 	s.threads(w)
 	s.warnOnce(why)
 	return w
@@ -213,22 +226,21 @@ func (s *Sampler) pause(ctx context.Context, step Step) {
 }
 
 // leaveOut tells the counter which events a step leaves out.
-func (s *Sampler) leaveOut(step Step) error {
-	if step == s.step || s.o.LeaveOut == nil {
+func (s *Sampler) leaveOut(g *governor) error {
+	if g.step == s.told || s.o.LeaveOut == nil {
 		return nil
 	}
-	s.step = step
-	return s.o.LeaveOut(step.leftOut(), s.governor.why)
+	s.told = g.step
+	return s.o.LeaveOut(g.step.leftOut(), cmp.Or(g.why, s.governor.why))
 }
 
 // govern chooses how much the next window counts, by what this one took.
-func (s *Sampler) govern(r *counter.Reading) {
+func (s *Sampler) govern(g *governor, r *counter.Reading) {
 	interval := s.o.Interval.Seconds()
 	spent := Spent{Node: r.Cost.Seconds() / interval / float64(max(r.CPUs, 1)), CPU: r.MostCost.Seconds() / interval,
-		PerRun: r.PerRun, Reads: r.ReadCost}
-	if s.governor.next(&spent) {
-		s.o.Log.Warn("how much is counted changes, for what counting costs", "now", s.governor.step.String(), "why",
-			s.governor.why)
+		PerRun: r.PerRun, Reads: r.ReadCost, Containers: len(s.waits)}
+	if g.next(&spent) {
+		s.o.Log.Warn("how much is counted changes, for what counting costs", "now", g.step.String(), "why", g.why)
 	}
 }
 
@@ -279,62 +291,6 @@ func (s *Sampler) currentIDs(e *edge) map[string]uint64 {
 	return cgroupIDs
 }
 
-// follow makes the counter follow the containers that run now, as many as there is room for.
-// why is the reason for one that is not followed.
-func (s *Sampler) follow(e *edge) (why error) {
-	s.snapshot(e)
-	there := s.currentIDs(e)
-	clear(s.left)
-	list := make([]candidate, 0, len(there))
-	for _, c := range e.node.Containers {
-		life, is := there[c.ID]
-		if !is {
-			continue
-		}
-		if cpus := c.Place.CPUs; cpus != nil && !cpus.IsEmpty() && cpus.SubsetOf(&e.node.Skip) {
-			s.left[c.ID] = left{life, sample.Skipped}
-			continue
-		}
-		known, counted := s.cgroupIDs[c.ID]
-		list = append(list, candidate{c, s.used[c.ID], counted && known == life})
-	}
-	most := s.o.Most
-	if share := s.governor.step.watched(); share < 1 {
-		most = min(most, max(int(share*float64(len(list))), 1))
-	}
-	chosen := choose(list, most)
-	if len(list) > len(chosen) {
-		why = &counter.FullError{ID: list[len(list)-1].ID, MaxGroups: most}
-		for _, c := range list {
-			s.left[c.ID] = left{there[c.ID], sample.Unwatched}
-		}
-		for _, c := range chosen {
-			delete(s.left, c.ID)
-		}
-	}
-	for id := range s.cgroupIDs {
-		_, still := there[id]
-		if _, out := s.left[id]; !still || out {
-			s.forget(id)
-		}
-	}
-	for _, c := range chosen {
-		if c.counted {
-			continue
-		}
-		err := s.o.Counter.Follow(c.ID, c.Cgroup)
-		if err == nil {
-			s.cgroupIDs[c.ID] = there[c.ID]
-			continue
-		}
-		s.forget(c.ID)
-		if _, gone := s.o.CgroupID(c.Cgroup); gone == nil {
-			s.left[c.ID], why = left{there[c.ID], sample.Unwatched}, err
-		}
-	}
-	return why
-}
-
 // remember notes what containers used in a window by the kernel's account, counted or not.
 // What was used in earlier ones fades slowly, so that work that rests for a while is counted
 // when it comes back.
@@ -350,11 +306,6 @@ func (s *Sampler) remember(from, to *edge) {
 	s.used = used
 }
 
-func (s *Sampler) forget(id string) {
-	s.o.Counter.Forget(id)
-	delete(s.cgroupIDs, id)
-}
-
 // keep adds a window to the histories and passes it to the subscribers.
 func (s *Sampler) keep(w *Window) {
 	if w.Failed == nil {
@@ -365,6 +316,9 @@ func (s *Sampler) keep(w *Window) {
 			if w.FollowErr != nil {
 				text += ": " + w.FollowErr.Error()
 			}
+		}
+		if w.Testing {
+			text += "; the pair of a test is counted alone, by cpi.budget.test"
 		}
 		s.state.Store(&text)
 	}

@@ -743,27 +743,94 @@ func TestWhatDoesNotFitIsSaidAndNotCounted(t *testing.T) {
 	})
 }
 
-// TestThoseThatUseMostAreCounted: by what the first window showed of all.
-func TestThoseThatUseMostAreCounted(t *testing.T) {
+// TestTurnsAreTaken: of more than have a place, those in question are counted in every window
+// with who runs next to them, and everybody is in turn.
+func TestTurnsAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
-		m.most = 2
-		for i, usage := range []float64{0.1, 0.2, 3, 2} {
+		m.most = 4
+		for i, usage := range []float64{0.1, 0.2, 3, 2, 0.3, 0.4, 0.5} {
 			m.add(fmt.Sprint(i), load{usage, 2e9, 3})
 		}
+		m.containers[4].Class = cpi.BE
 		o := m.options()
-		o.Most = 2
+		o.Most = 4
+		o.Questions = func() []sample.Question { return []sample.Question{{Victim: "1"}} }
 		windows := run(t, newSampler(o))
-		for i, want := range [][]string{{"0", "1"}, {"2", "3"}, {"2", "3"}} {
+		counted := map[string]int{}
+		for i := range 8 {
 			w := <-windows
-			if w.Followed != 2 || w.Unfollowed != 2 || w.of(want[0]) == nil || w.of(want[1]) == nil ||
-				w.of(want[0]).Dropped != sample.None {
-				t.Errorf("window %d: %+v, want %v", i, w, want)
-			}
 			var full *counter.FullError
-			if !errors.As(w.FollowErr, &full) || full.MaxGroups != 2 {
-				t.Errorf("window %d: %v", i, w.FollowErr)
+			if !errors.As(w.FollowErr, &full) || full.MaxGroups != 4 || w.Followed != 4 || w.Unfollowed != 3 {
+				t.Errorf("window %d: %+v", i, w)
 			}
+			for _, c := range w.Containers {
+				if (c.NoCPI == sample.None) != (c.Role != sample.NoPlace) || c.Dropped != sample.None {
+					t.Errorf("window %d: %s is %v, and its sample %+v", i, c.ID, c.Role, c.Sample)
+				}
+				if c.Role != sample.NoPlace {
+					counted[c.ID]++
+				}
+			}
+			if v, s := w.of("1").Role, w.of("4").Role; v != sample.AsVictim || s != sample.AsSuspect {
+				t.Errorf("window %d: the victim is counted as %v, the suspect as %v", i, v, s)
+			}
+		}
+		for id := range m.loads {
+			if counted[id] == 0 {
+				t.Errorf("%s was not counted in 8 windows: %v", id, counted)
+			}
+		}
+	})
+}
+
+// TestATestHasABudget: where the budget shortens windows, a running test has its pair counted
+// in whole ones, and nobody else but whose turn it is.
+func TestATestHasABudget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t)
+		for i := range 40 {
+			m.add(fmt.Sprint(i), load{0.01, 2e9, 3})
+		}
+		o := m.options()
+		o.Budget = Budget{Node: 0.001, CPU: 0.05, Test: 0.005}
+		o.LeaveOut = func([sample.NumEvents]bool, string) error { return nil }
+		test := []sample.Question{{Victim: "38"}, {Victim: "39", Suspects: []string{"7"}, Test: true}}
+		var asked []sample.Question
+		o.Questions = func() []sample.Question { return asked }
+		s := newSampler(o)
+		m.cost = 3600 * time.Millisecond // 1.5 % of 4 CPUs in a minute, fifteen times the budget
+		windows := run(t, s)
+		<-windows
+		synctest.Wait()
+		m.upset(func(m *machine) { m.cost = 360 * time.Millisecond }) // 0.15 %
+		if w := <-windows; w.Step != Short || w.Testing || w.Length != 5*time.Second {
+			t.Fatalf("without a test: step %d, %v, %t", w.Step, w.Length, w.Testing)
+		}
+		synctest.Wait()
+		asked = test
+		for range 2 * calmWindows {
+			w := <-windows
+			if !w.Testing || w.Length != 10*time.Second || w.Followed != 3 || w.of("39").Role != sample.AsVictim ||
+				w.of("7").Role != sample.AsSuspect {
+				t.Fatalf("with a test: step %d, %v, %d counted, %v and %v", w.Step, w.Length, w.Followed,
+					w.of("39").Role, w.of("7").Role)
+			}
+		}
+		synctest.Wait()
+		if want := "by cpi.budget.test"; !strings.Contains(s.State(), want) {
+			t.Errorf("state %q, want %q in it", s.State(), want)
+		}
+		m.upset(func(m *machine) { m.cost = 2 * time.Second }) // 0.83 %, more than 0.5 %
+		<-windows
+		synctest.Wait()
+		if w := <-windows; !w.Testing || w.Length != 5*time.Second {
+			t.Errorf("beyond its own budget: step %d, %v", w.Step, w.Length)
+		}
+		synctest.Wait()
+		asked = nil
+		if w := <-windows; w.Testing || w.Step <= Eighth {
+			t.Errorf("after the test: step %d, testing %t", w.Step, w.Testing)
 		}
 	})
 }
@@ -931,7 +998,7 @@ func TestContainersOnCPUsThatAreLeftAlone(t *testing.T) {
 func TestCountingIsGoverned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMachine(t)
-		for i := range 8 {
+		for i := range 40 {
 			m.add(fmt.Sprint(i), load{0.25, 2e9, 3})
 		}
 		var left [sample.NumEvents]bool
@@ -953,7 +1020,7 @@ func TestCountingIsGoverned(t *testing.T) {
 		synctest.Wait()
 		m.upset(func(m *machine) { m.cost = time.Millisecond })
 		w := <-windows
-		if w.Step != Eighth || w.Followed != 1 || w.Unfollowed != 7 || left != Eighth.leftOut() {
+		if w.Step != Eighth || w.Followed != 5 || w.Unfollowed != 35 || left != Eighth.leftOut() {
 			t.Errorf("after a window of 7.5 times the budget: step %d, %d followed, left out %v", w.Step, w.Followed,
 				left)
 		}
@@ -970,7 +1037,7 @@ func TestCountingIsGoverned(t *testing.T) {
 			w = <-windows
 		}
 		synctest.Wait()
-		if w.Step != Everything || w.Followed != 8 || s.State() != "" || left != (Step(0)).leftOut() {
+		if w.Step != Everything || w.Followed != 40 || s.State() != "" || left != (Step(0)).leftOut() {
 			t.Errorf("cheap again: step %d, %d followed, %q", w.Step, w.Followed, s.State())
 		}
 	})

@@ -14,6 +14,7 @@ type Window struct {
 	Topology   *topology.Topology // at its end
 	Faults     counter.Faults     // since the counter was opened
 	Step       Step               // how much was counted
+	Testing    bool               // the pair of a test was counted alone, by Budget.Test
 	Calls      uint64             // that interrupted the CPU with most of them
 	Followed   int
 	Unfollowed int // containers that run but are not counted

@@ -210,6 +210,8 @@ type CPI struct {
 type Budget struct {
 	Node float64 `json:"node"` // of all CPUs that are counted
 	CPU  float64 `json:"cpu"`  // of any one of them
+	// Test is of all CPUs, while a test of the detector runs for which Node is too little.
+	Test float64 `json:"test"`
 }
 
 // Specs says where it is read what is normal for jobs, in addition to what the node learns.
@@ -321,7 +323,7 @@ func Default() Config {
 		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true,
 			Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
 		CPI: CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second),
-			Waits: WaitsTotal, Skip: SkipIsolated, Budget: Budget{Node: 0.1, CPU: 1}, MaxContainers: 1024,
+			Waits: WaitsTotal, Skip: SkipIsolated, Budget: Budget{Node: 0.1, CPU: 1, Test: 0.5}, MaxContainers: 1024,
 			Specs: defaultSpecs()}.withDetector(detect.DefaultConfig()),
 		Reclaim:  Reclaim{Mode: SwitchOff}.with(reclaim.Default()),
 		Suppress: suppressOf(reclaim.DefaultSuppress()),

@@ -169,7 +169,8 @@ func (v *checker) cpi(c *CPI) {
 		v.fail("cpi.window", "is %s, must be %s to %s, half of cpi.interval: others need the counters too", c.Window,
 			minWindow, most)
 	}
-	for key, percent := range map[string]float64{"cpi.budget.node": c.Budget.Node, "cpi.budget.cpu": c.Budget.CPU} {
+	for key, percent := range map[string]float64{"cpi.budget.node": c.Budget.Node, "cpi.budget.cpu": c.Budget.CPU,
+		"cpi.budget.test": c.Budget.Test} {
 		if !(percent >= 0 && percent <= 100) {
 			v.fail(key, "is %v, must be 0 (unbounded) to 100 percent", percent)
 		}

@@ -35,8 +35,27 @@ type CPI struct {
 	// Dropped is why the last window has no samples.
 	Dropped   string `json:"dropped,omitempty"`
 	Reference bool   `json:"referenceCycles,omitempty"`
+	// Watchlist says who was counted in the last window; nil: everybody.
+	Watchlist *Watchlist `json:"watchlist,omitempty"`
 	// Jobs are the jobs that can be judged; nil if interference detection is off.
 	Jobs *Jobs `json:"jobs,omitempty"`
+}
+
+// Watchlist counts the containers that had a place in the last window, where there were more
+// than places.
+type Watchlist struct {
+	Counted    int `json:"counted"`
+	Containers int `json:"containers"`
+	Victims    int `json:"victims"`  // in question
+	Suspects   int `json:"suspects"` // of those
+	Turns      int `json:"turns"`    // that had waited longest; the rest is counted for what it uses
+}
+
+// String describes it in a sentence.
+func (w *Watchlist) String() string {
+	return fmt.Sprintf("%d of %d containers were counted in the last window: %d victims in question, %d suspects, "+
+		"%d by turns, %d for what they use", w.Counted, w.Containers, w.Victims, w.Suspects, w.Turns,
+		w.Counted-w.Victims-w.Suspects-w.Turns)
 }
 
 // Jobs counts the jobs with containers on this node by what they lack to be judged.
@@ -49,7 +68,7 @@ type Jobs struct {
 	// Next is the number of seconds until the first job that lacks samples can be judged at the
 	// earliest.
 	Next *float64 `json:"next,omitempty"`
-	// Uncounted are containers beyond cpi.maxContainers in the last window.
+	// Uncounted are containers that had no place in the last window.
 	Uncounted int `json:"uncounted,omitempty"`
 }
 
@@ -67,7 +86,7 @@ func (j *Jobs) String() string {
 		parts = append(parts, text)
 	}
 	if n := j.Uncounted; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d containers are not counted, being beyond cpi.maxContainers", n))
+		parts = append(parts, fmt.Sprintf("%d containers were not counted in the last window", n))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -79,6 +98,8 @@ type Sample struct {
 	MPKI  *float64 `json:"mpki"` // LLC misses per thousand instructions
 	Wait  *float64 `json:"wait"` // share of the time in which it was runnable
 	Why   string   `json:"why,omitempty"`
+	// Counted is why it had a place where not all have one: victim, suspect, turn or use.
+	Counted string `json:"counted,omitempty"`
 }
 
 // Used is the CPU time that a container has used since its cgroup was created, and when it was

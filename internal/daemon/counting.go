@@ -148,8 +148,10 @@ func (p *counting) open() (*counters, error) {
 		},
 		Threads: sampler.ThreadsIn(cgroup.ThreadHierarchy(p.root, p.o.v1)), Interval: time.Duration(p.cfg.Interval),
 		Window: window, Waits: o.Waits != counter.WaitsOff, LeaveOut: opened.LeaveOut,
-		Budget: sampler.Budget{Node: p.cfg.Budget.Node / 100, CPU: p.cfg.Budget.CPU / 100},
-		Rules:  rules, Log: p.o.log, Begin: p.begin,
+		Budget: sampler.Budget{Node: p.cfg.Budget.Node / 100, CPU: p.cfg.Budget.CPU / 100,
+			Test: p.cfg.Budget.Test / 100},
+		Questions: p.questions,
+		Rules:     rules, Log: p.o.log, Begin: p.begin,
 	})
 	c := &counters{counter: opened, sampler: s}
 	c.events.Store(sources(&status))
@@ -166,6 +168,14 @@ func (p *counting) open() (*counters, error) {
 	}
 	s.Subscribe(c.loop.Take)
 	return c, nil
+}
+
+// questions are the detector's: who has to be counted in the next window.
+func (p *counting) questions() []sample.Question {
+	if c := p.counts.Load(); c != nil && c.loop != nil {
+		return c.loop.Questions()
+	}
+	return nil
 }
 
 // begin is the beginning of an interval of counting.
@@ -341,15 +351,37 @@ func (p *counting) report() control.Performance {
 	if s.Jobs != nil {
 		s.Jobs.Uncounted = w.Unfollowed
 	}
+	s.Watchlist = watchlist(w)
 	age := max(time.Since(w.End).Seconds(), 0)
 	s.Age, s.Dropped = &age, w.Dropped.Sentence()
 	out.Samples = make(map[string]control.Sample, len(w.Containers))
 	for i := range w.Containers {
 		o := &w.Containers[i]
 		s.Reference = s.Reference || o.Reference
-		out.Samples[o.ID] = sampleOf(o)
+		one := sampleOf(o)
+		if s.Watchlist != nil {
+			one.Counted = o.Role.String()
+		}
+		out.Samples[o.ID] = one
 	}
 	return out
+}
+
+// watchlist says who had a place in a window; nil where all had one.
+func watchlist(w *sampler.Window) *control.Watchlist {
+	if w.Failed != nil || w.Unfollowed == 0 {
+		return nil
+	}
+	roles := rolesOf(w)
+	return &control.Watchlist{Counted: w.Followed, Containers: w.Followed + w.Unfollowed,
+		Victims: roles[sample.AsVictim], Suspects: roles[sample.AsSuspect], Turns: roles[sample.ByTurn]}
+}
+
+func rolesOf(w *sampler.Window) (roles [sample.NumRoles]int) {
+	for i := range w.Containers {
+		roles[w.Containers[i].Role]++
+	}
+	return roles
 }
 
 // jobs counts the jobs that run here by what they lack to be judged; nil where nobody judges.
@@ -402,6 +434,7 @@ func inMetrics(w *sampler.Window, s *counter.Status) *metrics.CPIWindow {
 		Unfollowed: w.Unfollowed,
 		Faults:     f.Read + f.Reset + f.Absurd + f.Missed + f.Depth + f.Waits, Cost: s.Cost,
 		Descriptors: s.Descriptors, Calls: w.Calls, Step: int(w.Step), Containers: w.Containers,
+		Roles: rolesOf(w),
 	}
 	for _, share := range w.Running {
 		out.Running = min(out.Running, share)

@@ -31,6 +31,8 @@ type CPIWindow struct {
 	Descriptors int
 	// Calls is how often the window interrupted the CPU that it interrupted most.
 	Calls uint64
+	// Roles is how many containers had a place for which reason, where there were too few places.
+	Roles [sample.NumRoles]int
 	// Step is how many steps less than everything was counted, to keep cpi.budget.
 	Step int
 }
@@ -40,6 +42,10 @@ const (
 	production = "production"
 	bestEffort = "be"
 )
+
+func watchedRoles() []sample.Role {
+	return []sample.Role{sample.AsVictim, sample.AsSuspect, sample.ByTurn}
+}
 
 func windowResults() []string { return []string{"ok", "dropped", "error"} }
 
@@ -234,7 +240,7 @@ func keyOf(c *sample.Result) containerKey {
 
 type cpiDescs struct {
 	counting, windows, seconds, samples, dropped, containers, descriptors, running, faults *prometheus.Desc
-	overhead, calls, step                                                                  *prometheus.Desc
+	overhead, calls, step, watched                                                         *prometheus.Desc
 	class, container                                                                       sumDescs
 }
 
@@ -256,7 +262,10 @@ func newCPIDescs() cpiDescs {
 		samples: desc("cpi_samples_total", "Samples of containers with a CPI."),
 		dropped: desc("cpi_samples_dropped_total", "Samples dropped, or their CPI, by reason.", "reason"),
 		containers: desc("cpi_containers",
-			"Containers that are counted (followed), and that are not, being too many (unfollowed).", "state"),
+			"Containers that are counted (followed), and that had no place in the last window (unfollowed).", "state"),
+		watched: desc("cpi_watched_containers",
+			"Containers that the last window counted before others, where not all have a place: victims in question, "+
+				"their suspects, and those whose turn it was.", "role"),
 		descriptors: desc("cpi_descriptors",
 			"File descriptors open for counting. They do not depend on the number of containers."),
 		running: desc("cpi_running_ratio",
@@ -269,7 +278,7 @@ func newCPIDescs() cpiDescs {
 				"opened again."),
 		step: desc("cpi_budget_step",
 			"How much the last window left out to keep cpi.budget: 0 nothing, 1 LLC misses, 2 reference cycles too, 3 "+
-				"half of the containers, 4 seven eighths, 5 and 6 shorter windows, 7 everything."),
+				"half of the containers at a time, 4 seven eighths, 5 and 6 shorter windows, 7 most windows."),
 		class: sumDescs{
 			desc("cpi_cycles_total", "Cycles in windows: reference cycles where the PMU has them, else core cycles.",
 				"class"),
@@ -299,7 +308,7 @@ func (c *cpiCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := newCPIDescs()
 	for _, one := range []*prometheus.Desc{d.counting, d.windows, d.seconds, d.samples, d.dropped, d.containers,
 		d.descriptors, d.running, d.faults, d.overhead, d.calls,
-		d.step} {
+		d.step, d.watched} {
 		ch <- one
 	}
 	for _, descs := range []sumDescs{d.class, d.container} {
@@ -345,6 +354,9 @@ func (c *cpiCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 	gauge(d.containers, float64(c.last.Followed), "followed")
 	gauge(d.containers, float64(c.last.Unfollowed), "unfollowed")
+	for _, role := range watchedRoles() {
+		gauge(d.watched, float64(c.last.Roles[role]), role.String())
+	}
 	gauge(d.descriptors, float64(c.last.Descriptors))
 	gauge(d.running, c.last.Running)
 	counter(d.faults, float64(c.last.Faults))

@@ -56,7 +56,7 @@ func TestWindowsAreAddedUp(t *testing.T) {
 		Containers: []sample.Result{dropped("web", sample.Clock)}})
 	m.CPIWindow(&CPIWindow{Failed: true})
 	m.CPIWindow(&CPIWindow{Length: 10 * time.Second, Running: 1, Followed: 2, Faults: 8, Cost: 4 * time.Millisecond,
-		Descriptors: 16, Calls: 2, Step: 3,
+		Descriptors: 16, Calls: 2, Step: 3, Roles: [sample.NumRoles]int{1, 0, 3, 4, 5},
 		Containers: []sample.Result{counted("web"), without(counted("shared"), sample.Uncounted)}})
 	want := `
 quietcore_cpi_budget_step 3
@@ -83,6 +83,9 @@ quietcore_cpi_samples_dropped_total{reason="first"} 1
 quietcore_cpi_samples_dropped_total{reason="partial"} 1
 quietcore_cpi_samples_total 4
 quietcore_cpi_window_seconds_total 20
+quietcore_cpi_watched_containers{role="suspect"} 4
+quietcore_cpi_watched_containers{role="turn"} 5
+quietcore_cpi_watched_containers{role="victim"} 3
 quietcore_cpi_window_calls 2
 quietcore_cpi_windows_total{result="dropped"} 1
 quietcore_cpi_windows_total{result="error"} 1

@@ -183,6 +183,9 @@ func (f *Frame) cpi() string {
 	case c.Reference:
 		text += "; reference cycles"
 	}
+	if c.Watchlist != nil {
+		text += "; " + c.Watchlist.String()
+	}
 	if c.Jobs != nil {
 		text += "; " + c.Jobs.String()
 	}

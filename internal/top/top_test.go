@@ -107,9 +107,13 @@ func TestTheHeadSaysWhyThereIsNoCPI(t *testing.T) {
 			Interval: 2, Age: of(1.5), Why: "this machine has no PMU", Reference: true},
 		"CPI: windows of 10s every 1m; the first one's numbers come in 5s; 3 of 14 jobs are judged; 9 with fewer " +
 			"than 5 containers are not; 2 lack samples (100 in each of 5 containers), the first for 37m at least; " +
-			"12 containers are not counted, being beyond cpi.maxContainers": {Counting: true, Window: 10, Interval: 60,
+			"12 containers were not counted in the last window": {Counting: true, Window: 10, Interval: 60,
 			Next: 5, Jobs: &control.Jobs{Judged: 3, LackTasks: 9, LackSamples: 2, MinTasks: 5, MinTaskSamples: 100,
 				Next: of(2220), Uncounted: 12}},
+		"CPI: windows of 10s every 1m, the last one 1s ago; 10 of 40 containers were counted in the last window: " +
+			"1 victims in question, 2 suspects, 4 by turns, 3 for what they use": {Counting: true, Window: 10,
+			Interval: 60, Age: of(1), Watchlist: &control.Watchlist{Counted: 10, Containers: 40, Victims: 1,
+				Suspects: 2, Turns: 4}},
 		"CPI: windows of 10s every 1m; the last one was dropped: a CPU came or went": {Counting: true, Window: 10,
 			Interval: 60, Age: of(1), Dropped: "a CPU came or went"},
 	} {

@@ -122,6 +122,9 @@ func notes(s *control.Status) []string {
 	if why := s.CPI.Why; why != "" {
 		list = append(list, metrics.FeatureCPI+": "+why)
 	}
+	if w := s.CPI.Watchlist; w != nil {
+		list = append(list, metrics.FeatureCPI+": "+w.String())
+	}
 	if j := s.CPI.Jobs; j != nil {
 		list = append(list, metrics.FeatureCPI+": "+j.String())
 	}

@@ -1,0 +1,15 @@
+package loop
+
+import "github.com/quietcore/quietcore/cpi/sample"
+
+// Questions are the detector's, for sampler.Options: who has to be counted in the next window.
+func (l *Loop) Questions() []sample.Question {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	open := l.detector.Questioned()
+	list := make([]sample.Question, len(open))
+	for i := range open {
+		list[i] = sample.Question{Victim: open[i].Victim, Suspects: open[i].Suspects}
+	}
+	return list
+}
