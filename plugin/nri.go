@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -22,6 +23,7 @@ type session struct {
 	stub     stub.Stub
 	deadline time.Duration // for one handler
 	memory   bool          // the runtime knows memory policies
+	timers   sync.Pool     // *time.Timer, of handlers that have returned
 }
 
 // watchdogRuntime is the name under which the watchdog unblocks a stub that waits
@@ -85,13 +87,26 @@ func half(timeout time.Duration) time.Duration {
 // serve gives the core a request and waits for its answer. The core answers by the
 // deadline; the handler gives up a little later, in case it does not.
 func (s *session) serve(ctx context.Context, handler string, r *node.Request) node.Reply {
-	late := time.NewTimer(s.deadline + s.deadline/2)
-	defer late.Stop()
+	late := s.timer(s.deadline + s.deadline/2)
+	defer func() {
+		late.Stop()
+		s.timers.Put(late)
+	}()
 	start := time.Now()
 	r.Deadline = s.runner.now().Add(s.deadline)
 	reply := s.runner.submit(ctx, late.C, r)
 	s.o.Metrics.Request(handler, resultOf(reply.Err), time.Since(start))
 	return reply
+}
+
+// timer is a new one, or one that was used before: nothing that it sent then is left in it.
+func (s *session) timer(d time.Duration) *time.Timer {
+	t, used := s.timers.Get().(*time.Timer)
+	if !used {
+		return time.NewTimer(d)
+	}
+	t.Reset(d)
+	return t
 }
 
 // resultOf names an answer in metrics.
