@@ -151,7 +151,7 @@ func TestAResizeThatWasMissedIsFollowed(t *testing.T) {
 			w.want("db-main", c.on)
 			w.sound()
 			if c.to == 40000 {
-				if !strings.Contains(w.log.String(), "a resize that was missed cannot be followed") {
+				if !strings.Contains(w.log.String(), "the resize cannot be followed") {
 					t.Error("the log says nothing of it")
 				}
 				return

@@ -57,7 +57,7 @@ func (w *writer) absorb(b batch) {
 	for path, found := range b.observed {
 		w.tree.Observe(path, *cmp.Or(found, &cgroup.Effective{}))
 	}
-	for _, m := range b.made {
+	for _, m := range b.created {
 		w.tree.Made(m.id, m.cpus)
 	}
 	w.audit.verify = append(w.audit.verify, b.verify...)
@@ -326,7 +326,7 @@ func (w *writer) creating(d *policy.SetContainer) {
 		return
 	}
 	if cpus := w.replied(d); !cpus.IsEmpty() {
-		w.put(batch{made: []made{{d.Container.ID, cpus}}, lazy: true})
+		w.put(batch{created: []created{{d.Container.ID, cpus}}, lazy: true})
 	}
 }
 

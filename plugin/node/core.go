@@ -135,10 +135,10 @@ func (c *Core) handle(in In) {
 	case Round:
 		c.presence.roundDue = true
 	case Verify:
-		c.takeover.others(c.writer.ctrs[in.Container])
+		c.takeover.othersWrite(c.writer.ctrs[in.Container])
 		c.writer.put(batch{verify: []string{in.Container}})
 	case Recheck:
-		c.takeover.others(c.writer.pods[in.Pod])
+		c.takeover.othersWrite(c.writer.pods[in.Pod])
 		c.writer.recheck(in)
 	case Stopping:
 		c.presence.stopping(in.Pod)
@@ -198,7 +198,7 @@ func (c *Core) request(r *Request) {
 				path: e.Pod.CgroupParent}, t.decisions)
 			return
 		case policy.ContainerUpdate:
-			c.takeover.others(c.writer.ctrs[e.ID])
+			c.takeover.othersWrite(c.writer.ctrs[e.ID])
 			c.hold(&waiter{reply: answer, id: e.ID, update: true, had: had}, t.decisions)
 			return
 		}

@@ -26,8 +26,8 @@ func failWrites(path string) func(*Effect) error {
 	}
 }
 
-// D1: a write fails, other news arrives, and while the write is tried again nobody may
-// take what was held for free.
+// D1: a write fails, another batch arrives, and while the write is tried again its CPUs must not
+// count as free.
 func TestWhileAFailedWriteIsTriedAgainItsCPUsStayHeld(t *testing.T) {
 	s := newStepped(t)
 	s.up(burstable("web"))
@@ -158,7 +158,7 @@ func TestASliceOutOfSightIsNotGone(t *testing.T) {
 }
 
 // A mask that is left out since others may still come onto its CPUs is not written again
-// and again, and nobody is said to change it.
+// and again, and the log does not claim that something else changes it.
 func TestWhatIsLeftOutWaits(t *testing.T) {
 	const be = "kubepods/besteffort"
 	s := newStepped(t)
@@ -181,7 +181,7 @@ func TestWhatIsLeftOutWaits(t *testing.T) {
 	if got := s.allows(slice); got != "4-15" {
 		t.Fatalf("the slice has %s: the test shows nothing", got)
 	}
-	if strings.Contains(s.log.String(), "again and again") {
+	if strings.Contains(s.log.String(), "after every write of ours") {
 		t.Errorf("what was left out is reported as changed by others:\n%s", s.log.String())
 	}
 	s.pass(30 * time.Second)

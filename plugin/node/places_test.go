@@ -16,7 +16,7 @@ func (s *stepped) grow(p policy.Pod, milli int64) *Request {
 	return r
 }
 
-// The runtime is told of an owner's CPUs when they are on disk. A shared pod waits for no save.
+// The runtime gets an owner's CPUs in a reply once they are on disk. A shared pod waits for no save.
 func TestAnOwnerIsAnsweredWhenItsPlaceIsSaved(t *testing.T) {
 	s := newStepped(t)
 	s.hangs = isSave
@@ -64,7 +64,7 @@ func TestAnOwnerDoesNotWaitForABrokenDisk(t *testing.T) {
 	}
 }
 
-// A save that fails is tried again soon while somebody waits for it, and later at leisure.
+// A save that fails is tried again soon while a reply or a mask waits for it, and otherwise later.
 func TestASaveThatIsWaitedForIsTriedAgainSoon(t *testing.T) {
 	s := newStepped(t)
 	failing := true
@@ -94,7 +94,7 @@ func TestASaveThatIsWaitedForIsTriedAgainSoon(t *testing.T) {
 	}
 }
 
-// No mask is written that the state file contradicts, and the runtime is not told of it.
+// No mask is written that the state file contradicts, and no reply has it.
 func TestAResizeIsSavedBeforeItsMasksAreWritten(t *testing.T) {
 	s := newStepped(t)
 	s.up(lsr("db", 2000), burstable("web"))

@@ -14,38 +14,38 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// recovery finds out what ran where before the daemon started. For each pod the state file
-// is asked first, which is written ahead of everything else. Of one that it does not name, or
-// names with another size, the runtime tells, and the kernel, whose masks may be on the way.
+// recovery finds out which CPUs pods had before the daemon started. The state file, which is
+// written before everything else, decides for each pod that it names with the current size. For
+// other pods what the runtime stores decides, and the kernel's masks, which may be intermediate.
 type recovery struct {
-	reader cgroup.Reader // nil: nobody to ask
+	reader cgroup.Reader // nil: cgroups cannot be read
 	topo   *topology.Topology
 	saved  map[string]state.Pod // by pod UID
 	caps   []state.Cap
 	lost   bool // there is no state file, and caps have to be guessed
 	// placed are the pods, by UID, that this daemon placed itself, and what they own; nil: nothing.
 	placed map[string]*policy.Recovered
-	// limited are the containers, by ID, whose limit this daemon sets itself: the kernel's is no news.
+	// limited are the containers, by ID, whose limit this daemon manages: the kernel's is ours.
 	limited map[string]bool
 	now     time.Time
 
-	pool     cpuset.Set                   // what the shared pool must have been
-	slice    cpuset.Set                   // what its slice says; empty: nothing
-	owners   cpuset.Set                   // what owners have by masks or by the state file
-	newer    cpuset.Set                   // what owners have that the state file does not name
-	places   map[string]cpuset.Set        // what pods were found to own, by UID
+	pool     cpuset.Set                   // the shared pool before the start, as derived from masks
+	slice    cpuset.Set                   // the same by the mask of its slice alone; empty: it has none
+	owners   cpuset.Set                   // CPUs of owners by masks or by the state file
+	newer    cpuset.Set                   // CPUs of owners that the state file does not name
+	places   map[string]cpuset.Set        // CPUs that pods were found to own, by UID
 	observed map[string]*cgroup.Effective // what was read, by path; nil: no mask
-	resized  []policy.PodResized          // what was missed
+	resized  []policy.PodResized          // resizes that happened without a daemon
 }
 
-// Inventory is what the runtime listed: its pods, and those of their containers that have
-// not stopped. A container's CPUs are what the runtime stored. It is never written to.
+// Inventory is the runtime's list of pods and of their containers that have not stopped. A
+// container's CPUs are those that the runtime stores. It is never modified.
 type Inventory struct {
 	Pods       []policy.Pod
 	Containers []policy.Container
 }
 
-// Recovery is what is known of a node without its daemon.
+// Recovery is what is known about a node without its daemon.
 type Recovery struct {
 	Reader   cgroup.Reader
 	Topology *topology.Topology
@@ -53,8 +53,8 @@ type Recovery struct {
 	Now      time.Time
 }
 
-// Recover finds out what pods and containers own and were asked for, and what masks
-// cgroups have, by path; nil: none.
+// Recover finds out what pods and containers own and request, and which masks cgroups have, by
+// path; nil: none.
 func Recover(from Recovery, listed Inventory) (policy.Synchronized, map[string]*cgroup.Effective) {
 	r := recovery{reader: from.Reader, topo: from.Topology, now: from.Now, saved: from.Saved.Places(),
 		caps: from.Saved.Caps, lost: from.Saved.Revision == 0}
@@ -62,16 +62,16 @@ func Recover(from Recovery, listed Inventory) (policy.Synchronized, map[string]*
 	return event, r.observed
 }
 
-// running is one pod with what runs in it.
+// running is one pod with its running containers.
 type running struct {
 	pod        policy.Pod
 	containers []policy.Container
 	kernel     cpuset.Set // the pod cgroup's own mask
-	asks       int64      // what an owner asks for, in milli-CPUs; 0: unknown
-	all        bool       // its quota says so
-	// mixed says that containers of the pod own CPUs of their own: claims are what they were
-	// found with, kernel is all of that, agreed what of it the runtime stores and the kernel or a lifted
-	// limit confirms, and the pod as a whole asks for none.
+	asks       int64      // what an owner requests, in milli-CPUs; 0: unknown
+	all        bool       // asks is from the pod's quota
+	// mixed means that containers of the pod own CPUs of their own, and the pod as a whole requests none.
+	// claims are the CPUs that these containers were found with, and kernel is the sum of them; agreed are
+	// those that the runtime stores and that the kernel or a lifted limit confirms.
 	mixed  bool
 	claims []policy.RecoveredContainer
 	agreed cpuset.Set
@@ -106,8 +106,8 @@ func (r *recovery) synchronized(listed Inventory) policy.Synchronized {
 	return s
 }
 
-// podQuota is the quota that kubelet gave a pod: after a resize the runtime may
-// still tell the old one, the state file knows how many CPUs an owner asked for.
+// podQuota is kubelet's quota of a pod: after a resize the runtime may still report the old one, but
+// the state file has the number of CPUs that an owner requested.
 func (r *recovery) podQuota(p *policy.Pod) policy.Quota {
 	saved, ok := r.saved[p.UID]
 	if asked := p.Asked; asked.Micros <= 0 || !ok || !p.Exclusive() || saved.CPUs.IsEmpty() ||
@@ -118,11 +118,11 @@ func (r *recovery) podQuota(p *policy.Pod) policy.Quota {
 	return policy.Quota{Micros: n * p.Asked.Period, Period: p.Asked.Period}
 }
 
-// asked is how much an owner asks for now, in milli-CPUs; 0 where nobody knows.
-// The runtime goes on reporting the pod's sums from its creation. Kubelet writes
-// the pod's quota at a resize, and we lift it: one that is there again is the news.
-// Otherwise it is what the containers that run ask for; there may be more of them. Where none
-// does, the pod's weight is left, which is kubelet's alone.
+// asked is how much an owner requests now, in milli-CPUs; 0: that is not known. all: it is from the
+// pod's quota. The runtime keeps reporting the pod's sums from its creation. We lift the pod's
+// quota, and kubelet writes it at a resize: a quota that is there is newer. Otherwise the
+// request is the sum of the running containers, which may not be all. If none runs, it is
+// derived from the pod's weight, which only kubelet writes.
 func (r *recovery) asked(p *running, containers []policy.Container) (milli int64, all bool) {
 	if !p.pod.Exclusive() || r.reader == nil {
 		return 0, false
@@ -132,7 +132,8 @@ func (r *recovery) asked(p *running, containers []policy.Container) (milli int64
 	case errors.Is(err, errUnread):
 		return 0, false
 	case err == nil && e.QuotaMilli > 0:
-		// A resize to more raises the quota first. A weight alone takes nothing away: it may be nobody's.
+		// A resize to more raises the quota first, then the weight: so a weight of just the CPUs that the pod
+		// has means that it does not request more yet. Otherwise the weight may be any, and does not count.
 		if own := int64(p.kernel.Count()) * 1000; own > 0 && own < e.QuotaMilli && weighed(e.Weight) == own {
 			return own, true
 		}
@@ -152,8 +153,8 @@ func (r *recovery) asked(p *running, containers []policy.Container) (milli int64
 	return milli, false
 }
 
-// weighed is the request of whole CPUs, in milli-CPUs, to which kubelet gives a weight; 0: there
-// is none, as under a runtime that counts weights in another way.
+// weighed is the request in whole CPUs, in milli-CPUs, for which kubelet sets a weight; 0: there is
+// none, for example because the runtime converts weights differently.
 func weighed(weight uint64) int64 {
 	cpus := int64(weight) / int64(cgroup.WeightOf(1000)) // each CPU adds a little more than that
 	for milli := cpus * 1000; milli > 0 && cgroup.WeightOf(milli) >= weight; milli -= 1000 {
@@ -164,8 +165,8 @@ func weighed(weight uint64) int64 {
 	return 0
 }
 
-// follow notes a resize that was missed while nobody was there. Without the pod's
-// quota only growth shows.
+// follow records a resize that happened without a daemon. Without the pod's quota (all) only growth
+// can be seen.
 func (r *recovery) follow(p *running, all bool) {
 	if p.asks == 0 || !all && p.asks <= r.owned(p) {
 		return
@@ -177,7 +178,7 @@ func (r *recovery) follow(p *running, all bool) {
 		Resources: policy.Resources{RequestMilli: p.asks, LimitMilli: p.asks}})
 }
 
-// owned is how much a pod owns, or was found to, in milli-CPUs.
+// owned is how much a pod owns, or was found to own, in milli-CPUs.
 func (r *recovery) owned(p *running) int64 {
 	o := p.pod.Recovered
 	if o == nil {
@@ -189,8 +190,8 @@ func (r *recovery) owned(p *running) int64 {
 	return 0
 }
 
-// ended says whether a pod is over and only its sandbox is still listed: kubelet
-// has removed its cgroup.
+// ended reports whether a pod has ended and only its sandbox is still listed: kubelet has removed its
+// cgroup.
 func (r *recovery) ended(p *running) bool {
 	if len(p.containers) > 0 || r.reader == nil || p.pod.CgroupParent == "" {
 		return false
@@ -213,7 +214,7 @@ func (r *recovery) group(listed Inventory) []*running {
 			continue
 		}
 		p.containers = append(p.containers, c)
-		// The runtime does not say when a pod was created; its first container is near.
+		// The runtime does not report when a pod was created; its first container is close.
 		if p.pod.CreatedAt.IsZero() || c.CreatedAt.Before(p.pod.CreatedAt) {
 			p.pod.CreatedAt = c.CreatedAt
 		}
@@ -229,7 +230,7 @@ func (r *recovery) group(listed Inventory) []*running {
 	return found
 }
 
-// read returns a cgroup's own mask, empty where it has none or cannot be read.
+// read returns a cgroup's own mask; empty: it has none or cannot be read.
 func (r *recovery) read(path string) cpuset.Set {
 	if r.reader == nil || path == "" {
 		return cpuset.Set{}
@@ -246,13 +247,11 @@ func (r *recovery) read(path string) cpuset.Set {
 	return e.OwnCPUs
 }
 
-// distrust forgets masks that cannot be an exclusive allocation: the kernel does
-// not say why a cgroup has its mask. A pod that was degraded carries the shared
-// pool's, and one that was on its way to its CPUs those that it passed through. What
-// several pods have, or what reaches into the pool of the burstable slice, is nobody's
-// own, unless something confirms it: then it is distrusted only where that of another
-// is confirmed as well. The state file, where there is one, knows better, so this is for
-// pods that it does not name.
+// distrust drops masks that cannot be an exclusive allocation: a mask does not show why a cgroup
+// has it. A pod that was degraded has the shared pool's, and a pod that was moving to its CPUs
+// an intermediate one. CPUs in the masks of several pods, or in the pool of the burstable slice,
+// are not exclusive unless something confirms them; confirmed masks are distrusted only where two
+// of them overlap. The state file is more reliable, so this is for pods that it does not name.
 func (r *recovery) distrust(found []*running) {
 	var all, confirmed overlap
 	r.forgetWidest(found)
@@ -276,7 +275,7 @@ func (r *recovery) distrust(found []*running) {
 		}
 	}
 	var recorded cpuset.Set
-	for uid := range sure { // those of pods that are over are nobody's
+	for uid := range sure { // CPUs of pods that have ended have no owner
 		saved := r.saved[uid].CPUs
 		recorded.AddSet(&saved)
 	}
@@ -288,7 +287,7 @@ func (r *recovery) distrust(found []*running) {
 		if _, saved := r.saved[p.pod.UID]; saved {
 			continue
 		}
-		inSlice := p.pod.QoS == policy.Burstable // which is widened by what it owns
+		inSlice := p.pod.QoS == policy.Burstable // the slice is widened by what the pod owns
 		switch {
 		case sure[p.pod.UID] && !p.kernel.Intersects(&confirmed.twice):
 		case sure[p.pod.UID], p.kernel.Intersects(&all.twice), !inSlice && p.kernel.Intersects(&pool):
@@ -297,9 +296,9 @@ func (r *recovery) distrust(found []*running) {
 	}
 }
 
-// claim finds what containers of a pod have that own CPUs of their own: as many as they ask
-// for, by what the runtime stores or by the masks of their cgroups. A container in the pool
-// has a mask, too, and another number of CPUs or the pool's.
+// claim finds the CPUs of a pod's containers that own some: as many as they request, by what the runtime
+// stores or by the masks of their cgroups. A container in the pool has a mask too, but with another
+// number of CPUs or with those of the pool.
 func (r *recovery) claim(p *running) {
 	p.kernel = cpuset.Set{}
 	newest := map[string]policy.Container{}
@@ -322,7 +321,7 @@ func (r *recovery) claim(p *running) {
 			continue
 		}
 		p.kernel.AddSet(&own)
-		// One in the pool has kubelet's limit, but of one that was demoted the runtime stores ours.
+		// A container in the pool has kubelet's limit, but of one that was demoted the runtime stores ours.
 		lifted := c.Asked.Quota.Milli() == policy.NoLimit && !r.saved[p.pod.UID].Demoted
 		if from == "runtime" && (lifted || !kernel.IsEmpty()) {
 			p.agreed.AddSet(&own)
@@ -332,8 +331,8 @@ func (r *recovery) claim(p *running) {
 	}
 }
 
-// shrunk is what a pod has of its mask that is not others', where kubelet asks for no more: it was
-// to shrink, and they were given the rest. Empty where that is not known.
+// shrunk is the part of a pod's mask that does not belong to others, if it is as large as the request: the
+// pod was shrinking, and others received the rest. Empty: that is not known.
 func (p *running) shrunk(others cpuset.Set) (left cpuset.Set) {
 	rest := p.kernel.Minus(others)
 	if !p.sized() || int64(rest.Count())*1000 < p.asks {
@@ -347,12 +346,12 @@ func (p *running) shrunk(others cpuset.Set) (left cpuset.Set) {
 	return left
 }
 
-// sized says that it is the pod's cgroup that tells what it asks for.
+// sized reports whether the request is from the pod's own cgroup.
 func (p *running) sized() bool { return !p.mixed && p.asks > 0 && (p.all || len(p.containers) == 0) }
 
-// forgetWidest forgets the unconfirmed masks of burstable owners that hold all that their
-// slice has. The slice of an owner holds the pool as well, and the pool is never empty: such
-// a mask keeps the owner in the pool until its slice is widened.
+// forgetWidest drops unconfirmed masks of burstable owners that include their whole slice. The slice
+// of an owner includes the pool, which is never empty: such a mask keeps the owner in the pool
+// until its slice is widened.
 func (r *recovery) forgetWidest(found []*running) {
 	for _, p := range found {
 		if p.pod.QoS != policy.Burstable || !p.pod.Exclusive() || r.reader == nil || r.confirmed(p, cpuset.Set{}) {
@@ -365,9 +364,9 @@ func (r *recovery) forgetWidest(found []*running) {
 	}
 }
 
-// confirmed says whether more than its cgroup's mask tells that a pod owns these CPUs: the
-// state file, the runtime, which stores what its containers were given, or that they are
-// as many as it asks for and not the pool's. The slice may not have been written yet.
+// confirmed reports whether more than its mask shows that a pod owns these CPUs: the state file, what
+// the runtime stores for its containers, or that they are as many as it requests and not the
+// pool. Its slice may not have been written yet.
 func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
 	if saved, ok := r.saved[p.pod.UID]; ok && r.same(saved.CPUs, p.kernel) {
 		return true
@@ -380,7 +379,7 @@ func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
 		p.all && p.asks == milli(&p.kernel) || p.createdFor(&p.kernel))
 }
 
-// overlap is what at least one and at least two of several sets have.
+// overlap is the CPUs in at least one and in at least two of several sets.
 type overlap struct{ once, twice cpuset.Set }
 
 func (o *overlap) add(s cpuset.Set) {
@@ -389,8 +388,8 @@ func (o *overlap) add(s cpuset.Set) {
 	o.once.AddSet(&s)
 }
 
-// sharedPool is the mask that the burstable slice was left with, and that with what best effort in it
-// has; empty where no slice carries one.
+// sharedPool is the pool by the masks of the burstable slices and of the pods in them, and slice the same
+// including best effort, by the slices' masks alone; empty: no slice has a mask.
 func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 	if r.reader == nil {
 		return pool, slice
@@ -407,8 +406,8 @@ func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 		if err == nil && !online.SubsetOf(&above.OwnCPUs) {
 			slice.AddSet(&above.OwnCPUs)
 		}
-		// Owners and best effort inside widen the slice by what they have, which is all of it where they
-		// have no mask; whoever is in the pool then has its mask.
+		// Owners and best-effort pods inside widen the slice by their CPUs, or by any CPUs if they have
+		// no mask; pods in the pool then have its mask.
 		var best, members cpuset.Set
 		for _, other := range found {
 			switch {
@@ -430,7 +429,7 @@ func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 	return pool, slice
 }
 
-// burstableOf is the burstable slice beside or above a pod; empty: none that is known.
+// burstableOf is the burstable slice beside or above a pod; empty: it is not known.
 func burstableOf(p *policy.Pod) string {
 	above := cgroup.Parent(p.CgroupParent)
 	if top := cgroup.Top(above); top != "" {
@@ -443,8 +442,8 @@ func burstableOf(p *policy.Pod) string {
 	return ""
 }
 
-// place finds the places of pods. Those that the file has in the pool come last: they may have been
-// given CPUs since, but none that others own.
+// place finds the CPUs of pods. Pods that the file has in the pool come last: they may have received CPUs
+// since, but none that others own.
 func (r *recovery) place(found []*running) {
 	r.places = map[string]cpuset.Set{}
 	for _, waited := range []bool{false, true} {
@@ -462,7 +461,7 @@ func (r *recovery) place(found []*running) {
 	}
 }
 
-// narrowed is a place with whose memory nodes are ours: nothing but the file tells of that.
+// narrowed is a place with the containers ("": the pod) whose memory nodes we have set: only the file has these.
 func narrowed(found *policy.Recovered, names []string) *policy.Recovered {
 	if len(names) == 0 {
 		return found
@@ -487,7 +486,7 @@ func ownedBy(found *policy.Recovered) (all cpuset.Set) {
 	return all
 }
 
-// placeOf is what a pod owned or was bound to; nil where nobody knows anything.
+// placeOf is what a pod owned or was bound to; nil: nothing is known.
 func (r *recovery) placeOf(p *running) *policy.Recovered {
 	saved, isSaved := r.saved[p.pod.UID]
 	kernel, stored := p.kernel, storedBy(p.containers)
@@ -518,18 +517,17 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 	return nil
 }
 
-// same says whether the kernel's mask is what was saved. CPUs that went offline
-// left the mask, but not their owner; one that has none left runs in a pool, and
-// its mask is that pool's.
+// same reports whether the kernel's mask is the saved one. CPUs that went offline leave the mask and
+// stay with their owner; an owner without online CPUs runs in a pool and has its mask.
 func (r *recovery) same(saved, kernel cpuset.Set) bool {
 	on := saved.And(r.topo.Online())
 	return saved == kernel || !kernel.IsEmpty() && (on == kernel || on.IsEmpty())
 }
 
-// outdated says that the state file is behind: the pod asks for another number of CPUs than it
-// says, and that of the kernel's mask, or the runtime stores such a set. Or it was moved, and what
-// it had is of another that came since. What an owner is given is saved before anybody is told of
-// it, unless the disk fails.
+// outdated reports whether the state file is behind. The pod requests another number of CPUs than in the
+// file, and the kernel's mask or the runtime's store has that number; or the pod was moved, and a newer
+// owner has its former CPUs. An owner's CPUs are saved before the runtime gets the reply, so this happens
+// only if the disk fails.
 func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool {
 	if r.replaced(p, saved, stored) {
 		return true
@@ -543,8 +541,8 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 	return p.asks == int64(p.kernel.Count())*1000 || !stored.IsEmpty() && r.same(stored, p.kernel)
 }
 
-// left is what a pod has of its place in the file: what is another's that came since was taken from it
-// by a resize that is not saved.
+// left is a pod's place in the file without the CPUs of newer owners: a resize that was not saved took
+// these.
 func (r *recovery) left(saved state.Pod) *policy.Recovered {
 	found := saved.Recovered()
 	if rest := saved.CPUs.Minus(r.newer); rest != saved.CPUs && !rest.IsEmpty() {
@@ -553,9 +551,9 @@ func (r *recovery) left(saved state.Pod) *policy.Recovered {
 	return found
 }
 
-// replaced says that a pod has as many others for CPUs of the file: runtime and kernel agree on them. One of
-// the two is enough where nobody else has them: the runtime, if the pod asks for as many, for CPUs that are off,
-// the kernel where the runtime stores none and the pool's are known to be others.
+// replaced reports whether a pod has other CPUs than in the file, but as many: runtime and kernel agree on them.
+// If no other pod has them, one of the two is enough: the runtime if the pod requests as many and some of the
+// file's CPUs are offline, the kernel if the runtime stores none and they are known not to be the pool's.
 func (r *recovery) replaced(p *running, saved state.Pod, stored cpuset.Set) bool {
 	has := stored
 	if stored.IsEmpty() {
@@ -575,13 +573,15 @@ func (r *recovery) replaced(p *running, saved state.Pod, stored cpuset.Set) bool
 	return !r.slice.IsEmpty() && !has.Intersects(&r.pool) && !has.Intersects(&r.newer) && !r.othersOwn(p, has)
 }
 
-// promoted says that a pod was given CPUs since the file has it in the pool: its mask is what the
-// runtime stores or, on the way to that, a part of it that is none of the pool's, or, of a Guaranteed
-// pod, as many as it asks for and none of the pool's, and no other pod owns any of them.
-// As many CPUs as it asks for in the runtime's store are those also where its mask is a part of the
-// pool's or cannot be seen: a pod that never owned any is told none before.
-// Of a pod whose containers own CPUs, the runtime has to tell all of them, and the kernel the same
-// or the runtime a limit that was lifted.
+// promoted reports whether a pod that the file has in the pool has received CPUs since. No other pod may own
+// any of them, and its mask has to be
+//   - what the runtime stores, or an intermediate part of that outside the pool;
+//   - or, of a Guaranteed pod, as many CPUs as it requests, all outside the pool.
+//
+// If the runtime stores as many CPUs as the pod requests, its mask may be a part of the pool's or unreadable:
+// a pod that never owned CPUs has none in the runtime's store.
+// Of a pod whose containers own CPUs the runtime has to store all of them, and the kernel's masks or lifted
+// limits have to agree.
 func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
 	if p.mixed {
 		return !p.agreed.IsEmpty() && p.agreed == p.kernel && !r.othersOwn(p, p.agreed)
@@ -606,8 +606,8 @@ func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
 		!r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice)
 }
 
-// createdFor says that a pod asked for as many CPUs when it was created, and that nothing tells of a smaller
-// number since: those of its containers that run may not be all of them.
+// createdFor reports whether a pod requested as many CPUs at its creation and nothing shows a smaller request
+// since: the running containers may not be all of them.
 func (p *running) createdFor(cpus *cpuset.Set) bool {
 	asked := p.pod.Resources
 	return asked != nil && asked.RequestMilli == milli(cpus) && (!p.sized() || p.asks >= asked.RequestMilli)
@@ -615,7 +615,7 @@ func (p *running) createdFor(cpus *cpuset.Set) bool {
 
 func milli(cpus *cpuset.Set) int64 { return int64(cpus.Count()) * 1000 }
 
-// othersOwn says that some of these CPUs were found to be another pod's.
+// othersOwn reports whether another pod was found to own any of these CPUs.
 func (r *recovery) othersOwn(p *running, cpus cpuset.Set) bool {
 	for uid, theirs := range r.places {
 		if uid != p.pod.UID && theirs.Intersects(&cpus) {
@@ -625,10 +625,10 @@ func (r *recovery) othersOwn(p *running, cpus cpuset.Set) bool {
 	return false
 }
 
-// passes says whether the kernel's mask is not the last word where the runtime stores as
-// many CPUs as the pod asks for: the pod was on its way to them, or some were off and are
-// back. A resize that the runtime does not know yet leaves a part of the one in the other;
-// what was freed by it may be another owner's.
+// passes reports whether the kernel's mask is only intermediate, since the runtime stores as many CPUs
+// as the pod requests: the pod was moving to them, or some were offline and are back. If the mask
+// is a part of the stored CPUs, the pod may be shrinking instead by a resize that the runtime does not know
+// yet; then the freed CPUs may have another owner.
 func (r *recovery) passes(p *running, stored, kernel cpuset.Set) bool {
 	if p.asks != int64(stored.Count())*1000 || stored.SubsetOf(&kernel) {
 		return false
@@ -637,8 +637,8 @@ func (r *recovery) passes(p *running, stored, kernel cpuset.Set) bool {
 	return !kernel.SubsetOf(&stored) || !freed.Intersects(&r.owners)
 }
 
-// sharedPlace keeps an LS pod on the NUMA node that it was bound to, and a pod
-// that we moved off kubelet's CPUs where it is.
+// sharedPlace keeps an LS pod on the NUMA node that it was bound to, and a pod that we moved off
+// kubelet's CPUs where it is.
 func (r *recovery) sharedPlace(p *running) *policy.Recovered {
 	if saved, ok := r.saved[p.pod.UID]; ok {
 		return saved.Recovered()
@@ -654,8 +654,8 @@ func (r *recovery) sharedPlace(p *running) *policy.Recovered {
 	return nil
 }
 
-// storedBy is the cpuset that the runtime stored for the pod's containers, where all agree. One
-// without any, let start while there was no daemon, does not contradict those that came after it.
+// storedBy is the cpuset that the runtime stores for the pod's containers, if all agree. A container
+// without one, which started without a daemon, does not contradict later ones.
 func storedBy(containers []policy.Container) cpuset.Set {
 	var all cpuset.Set
 	for _, c := range containers {
@@ -676,7 +676,7 @@ func storedBy(containers []policy.Container) cpuset.Set {
 	return all
 }
 
-// podsOf lists the pods that the machine has placed already, and what they own.
+// podsOf are the pods that the machine has placed, by UID, and what they own.
 func podsOf(m *policy.Machine) map[string]*policy.Recovered {
 	pods := map[string]*policy.Recovered{}
 	for _, p := range m.Checkpoint().Pods {
@@ -685,7 +685,7 @@ func podsOf(m *policy.Machine) map[string]*policy.Recovered {
 	return pods
 }
 
-// known says that this daemon placed a pod itself.
+// known reports whether this daemon placed a pod itself.
 func (r *recovery) known(uid string) bool {
 	_, placed := r.placed[uid]
 	return placed

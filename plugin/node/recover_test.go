@@ -47,7 +47,7 @@ func TestWhoseMaskItIs(t *testing.T) {
 		name   string
 		owners []owner
 		slice  cpuset.Set // of burstable pods
-		want   []string   // who keeps its mask
+		want   []string   // the pods that keep their masks
 	}{
 		{"one passes through the other's CPUs", []owner{{name: "a", asks: 2000, kernel: two},
 			{name: "b", asks: 2000, kernel: passes}}, cpuset.Set{}, []string{"a"}},
@@ -161,7 +161,7 @@ func TestWhatWasSavedOrTheKernel(t *testing.T) {
 	}
 }
 
-// A file that a failing disk left behind gives way to what the runtime was told since.
+// A file that is behind because of a failing disk yields to what the runtime stores since.
 func TestAFileThatIsBehind(t *testing.T) {
 	two, four, none := cpuset.Range(8, 9), cpuset.Range(8, 11), cpuset.Set{}
 	for _, c := range []struct {
@@ -199,7 +199,7 @@ func TestAnOwnerThatWaitedAndWasGivenCPUs(t *testing.T) {
 		asks   int64
 		others cpuset.Set // what another owner was found with
 		want   cpuset.Set // empty: it is in the pool
-		blind  bool       // nobody sees the pool's mask
+		blind  bool       // the pool's mask cannot be read
 	}{
 		{"written", "8-11", four, 4000, cpuset.Set{}, four, false},
 		{"written, and another has some", "8-11", four, 4000, cpuset.Of(8), cpuset.Set{}, false},
@@ -344,8 +344,8 @@ func onlyOnline(t testing.TB, online cpuset.Set) *topology.Topology {
 	return topo
 }
 
-// A cap that the runtime stores is told from a limit of kubelet's, also where no state file
-// says what was before it.
+// A cap that the runtime stores is distinguished from a limit of kubelet's, even if no state file has
+// the limit before it.
 func TestACapIsKnownByWhatKubeletNeverAsksFor(t *testing.T) {
 	be := map[string]string{policy.LabelClass: string(policy.BE)}
 	pod := func(qos policy.QoS, labels map[string]string, limit int64) *running {

@@ -7,25 +7,26 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// container is one running container, with the limit that kubelet gave it: where
-// we lifted or capped it the runtime may only know our value.
+// container is one running container with kubelet's limit. If we lifted or capped it, the runtime may
+// have only our value.
 func (r *recovery) container(p *running, out policy.Container) policy.Container {
-	r.read(out.CgroupPath) // the tree starts from what is there
+	r.read(out.CgroupPath) // the tree starts from the current mask
 	stored := out.Asked.Quota.Milli()
 	kernel, known := r.quota(p, &out)
 	limit, capped := r.before(p.pod.UID, out.Name, stored, kernel)
 	request := out.Resources.RequestMilli
 	switch {
-	case capped && stored != policy.NoLimit && tighter(limit, stored), // no cap loosens anything
+	case capped && stored != policy.NoLimit && tighter(limit, stored), // a cap never raises a limit
 		capped && !p.isCap(stored, request) && (known && sameLimit(kernel, stored) || r.resizedSince(p, &out)):
-		r.follows(p.pod.UID, out.Name, stored, request) // resized while nobody was there
+		r.setFollowing(p.pod.UID, out.Name, stored, request) // resized without a daemon
 	case capped:
 		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
 		if sameLimit(limit, stored) {
 			out.StoredLimits = []int64{} // it is in the cgroup only
 		}
 	case !r.known(p.pod.UID) && p.isCap(stored, request):
-		// The file says nothing of it. The limit of the pod's own cgroup holds whatever it was.
+		// The file does not have the cap, so the container's limit before it is not known. The limit of the
+		// pod's own cgroup applies in any case.
 		out.Resources.LimitMilli, out.Asked.OurQuota = r.podLimit(p), true
 	case stored == policy.NoLimit && p.owner(out.Name) && request > 0:
 		// request = limit, so we lifted it
@@ -35,7 +36,7 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	case known && !sameLimit(kernel, stored) && r.undone(p.pod.UID, out.Name, kernel):
 		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // the end of a cap, written after a resize
 	case known && r.lost && tighter(kernel, stored):
-		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // a cap that was over and not yet undone
+		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // a cap that had expired and was not undone yet
 	case known && r.lost && tighter(stored, kernel): // a cap that the runtime still holds
 		out.Resources.LimitMilli, out.Asked.OurQuota, out.StoredLimits = kernel, true, []int64{stored}
 	}
@@ -45,14 +46,14 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	return out
 }
 
-// owner says that a container asks to own CPUs, alone or with the rest of its pod.
+// owner reports whether a container asks to own CPUs, alone or with the rest of its pod.
 func (p *running) owner(container string) bool {
 	named, _ := p.pod.Names(container)
 	return p.pod.Exclusive() && (named || !p.mixed)
 }
 
-// podLimit is kubelet's limit of a pod: its cgroup has it, also after a resize, and the runtime that
-// of its creation.
+// podLimit is kubelet's limit of a pod: its cgroup has the current one, the runtime the one of its
+// creation.
 func (r *recovery) podLimit(p *running) int64 {
 	if p.pod.QoS == policy.BestEffort {
 		return policy.NoLimit
@@ -68,8 +69,8 @@ func (r *recovery) podLimit(p *running) int64 {
 	return p.pod.Resources.LimitMilli
 }
 
-// isCap says whether a limit is none of kubelet's: it limits no container below its request, and
-// none of a BestEffort pod.
+// isCap reports whether a limit cannot be kubelet's: kubelet sets no limit below a container's request,
+// and none of a BestEffort pod.
 func (p *running) isCap(limit, request int64) bool {
 	return limit != policy.NoLimit && mayBeCapped(&p.pod) && (limit < request || p.pod.QoS == policy.BestEffort)
 }
@@ -83,16 +84,16 @@ func (r *recovery) quota(p *running, c *policy.Container) (milli int64, known bo
 	return e.QuotaMilli, err == nil
 }
 
-// mayBeOurs says that an earlier daemon may have set the limits of the pod's containers.
+// mayBeOurs reports whether an earlier daemon may have set the limits of the pod's containers.
 func mayBeOurs(p *policy.Pod) bool { return mayBeCapped(p) || p.Exclusive() }
 
-// mayBeCapped says that an earlier daemon may have capped the pod's containers.
+// mayBeCapped reports whether an earlier daemon may have capped the pod's containers.
 func mayBeCapped(p *policy.Pod) bool {
 	return p.QoS == policy.BestEffort || policy.Class(p.Labels[policy.LabelClass]) == policy.BE
 }
 
-// tighter compares limits. Systemd rounds quotas up to 10 ms in a second: that is no
-// cap of ours.
+// tighter reports whether limit a is below limit b. Systemd rounds quotas up to 10 ms a second: such a
+// difference is no cap of ours.
 func tighter(a, b int64) bool {
 	const rounding = 10
 	return a != policy.NoLimit && (b == policy.NoLimit || a+rounding < b)
@@ -100,8 +101,8 @@ func tighter(a, b int64) bool {
 
 func sameLimit(a, b int64) bool { return !tighter(a, b) && !tighter(b, a) }
 
-// follows notes what a container's cap is followed by.
-func (r *recovery) follows(uid, name string, limit, request int64) {
+// setFollowing records the limit that follows a container's cap.
+func (r *recovery) setFollowing(uid, name string, limit, request int64) {
 	for i := range r.caps {
 		if c := &r.caps[i]; c.PodUID == uid && c.Container == name && c.PreviousQuotaMilli != nil {
 			c.PreviousQuotaMilli, c.RequestMilli = &limit, request
@@ -109,8 +110,8 @@ func (r *recovery) follows(uid, name string, limit, request int64) {
 	}
 }
 
-// resizedSince says that a container has another request than when its cap was saved, and a limit
-// that is not the cap: then that is kubelet's, also where its cgroup cannot be read.
+// resizedSince reports whether a container has another request than when its cap was saved, and a limit
+// that is not the cap: then the limit is kubelet's, even if its cgroup cannot be read.
 func (r *recovery) resizedSince(p *running, out *policy.Container) bool {
 	return slices.ContainsFunc(r.caps, func(c state.Cap) bool {
 		return c.PodUID == p.pod.UID && c.Container == out.Name && c.RequestMilli > 0 &&
@@ -118,7 +119,7 @@ func (r *recovery) resizedSince(p *running, out *policy.Container) bool {
 	})
 }
 
-// undone says that a limit is the one that a cap of the file was to be followed by.
+// undone reports whether a limit is the one that follows a cap in the file.
 func (r *recovery) undone(uid, name string, limit int64) bool {
 	return slices.ContainsFunc(r.caps, func(c state.Cap) bool {
 		return c.PodUID == uid && c.Container == name && c.PreviousQuotaMilli != nil &&
@@ -126,8 +127,8 @@ func (r *recovery) undone(uid, name string, limit int64) bool {
 	})
 }
 
-// before is the limit that kubelet gave a container that is capped, or was: then it counts
-// only where the cap is still found. The runtime may store an earlier cap.
+// before is kubelet's limit of a container that is capped. An expired cap counts only if it is still
+// found. The runtime may store an earlier cap.
 func (r *recovery) before(uid, name string, stored, kernel int64) (int64, bool) {
 	for _, c := range r.caps {
 		if c.PodUID != uid || c.Container != name || c.PreviousQuotaMilli == nil {

@@ -88,7 +88,7 @@ func TestStopUnwindsARoutine(t *testing.T) {
 	}
 }
 
-// A part that panics is reported, ends and is told so; the core goes on.
+// A part that panics is reported and ends, and its end is called with the panic; the core goes on.
 func TestThePanicOfAPartIsItsEnd(t *testing.T) {
 	s := newStepped(t)
 	s.panicked = true

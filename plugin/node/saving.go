@@ -9,33 +9,33 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// saving brings the newest state to disk. Of several states that pile up while a save is
-// under way only the last is written.
+// saving writes the newest state to disk. Changes during a save are coalesced into the next one.
 type saving struct {
 	c *Core
-	// dirty says that the disk is behind the machine.
+	// dirty means that the machine has changes that no save has.
 	dirty bool
-	since time.Time // that, or what is under way, has been so
-	last  time.Time // when the last save began
-	retry time.Time // when a failed one is tried again
-	// waiting are called when the machine as it is now is on disk, or something newer is;
-	// under those of the save that is under way.
-	waiting, under  []func()
-	urgent, busy    bool
-	caps, underCaps []state.Cap // those on disk, and those of the save that is under way
-	places          places
+	since time.Time // of the oldest change that is not on disk; zero: there is none
+	last  time.Time // when the last save started
+	retry time.Time // when a failed save is tried again
+	// waiting are called when the current state, or a newer one, is on disk; inFlight are those of
+	// the save in flight.
+	waiting, inFlight []func()
+	urgent, busy      bool
+	// caps are those on disk, inFlightCaps those of the save in flight.
+	caps, inFlightCaps []state.Cap
+	places             places
 }
 
-// A change is saved soon, after its reply, and a burst of changes a few times a
-// second: a save costs a copy of everything. A failed save is tried again.
+// A change is saved soon after its reply, a burst of changes a few times a second: a save costs
+// a copy of the whole state. A failed save is tried again.
 const (
 	saveDelay = 10 * time.Millisecond
 	saveEvery = 250 * time.Millisecond
 	saveAgain = 5 * time.Second
-	saveSoon  = 100 * time.Millisecond // the same, while an answer or a mask waits for it
+	saveSoon  = 100 * time.Millisecond // in place of saveAgain while a reply or a mask waits for the save
 )
 
-// now calls then when the machine as it is now is on disk.
+// now calls then when the current state is on disk.
 func (s *saving) now(then func()) {
 	if !s.possible() {
 		then()
@@ -45,8 +45,8 @@ func (s *saving) now(then func()) {
 	s.waiting = append(s.waiting, then)
 }
 
-// has says that the file names a cap and what it is followed by: a daemon that finds it
-// anywhere undoes it.
+// has reports whether the file has a cap with the limit that follows it, so that a new daemon undoes the
+// cap wherever it finds it.
 func (s *saving) has(limit *policy.Cap) bool {
 	return !s.possible() || slices.ContainsFunc(s.caps, func(c state.Cap) bool {
 		was := c.PreviousQuotaMilli
@@ -55,10 +55,10 @@ func (s *saving) has(limit *policy.Cap) bool {
 	})
 }
 
-// ahead takes down what is decided of owners and returns until when masks have to wait for that
-// to be saved; zero: they need not. They have to where the file tells another place of a pod: a
-// daemon that is killed between the two would leave its successor with both. Pods that a new machine does
-// not name are gone.
+// ahead records decisions about owners and returns until when masks have to wait for their save; zero: they
+// need not wait. Masks wait if the file has another place of a pod: if the daemon were killed after the
+// mask and before the save, the next one would find two places. full: decisions are the whole state,
+// and owners that are not in it are gone.
 func (s *saving) ahead(decisions []policy.Decision, full bool) (until time.Time) {
 	if !s.c.o.Stores || s.c.machine.frozen != "" {
 		return time.Time{}
@@ -87,10 +87,11 @@ func (s *saving) ahead(decisions []policy.Decision, full bool) (until time.Time)
 	return until
 }
 
-// late says that the place of an owner is not on disk yet, and that it is worth waiting for.
+// late reports whether the place of an owner is not on disk and still has to be waited for.
 func (s *saving) late(uid string) bool { return s.possible() && s.places.late(uid, s.c.now) }
 
-// possible: before what runs was taken over, the file knows more than the machine.
+// possible reports whether the state may be saved. Before running pods are taken over it may not: the
+// file knows more than the machine.
 func (s *saving) possible() bool { return s.c.o.Stores && s.c.takeover.taken }
 
 func (s *saving) next() time.Time {
@@ -101,7 +102,7 @@ func (s *saving) next() time.Time {
 	return next
 }
 
-// due is when the next save begins; zero: none does.
+// due is when the next save starts; zero: there is none.
 func (s *saving) due() time.Time {
 	switch {
 	case !s.dirty || s.busy || !s.possible() || s.c.machine.frozen != "":
@@ -130,41 +131,42 @@ func (s *saving) proceed() {
 	if at := s.due(); at.IsZero() || s.c.now.Before(at) {
 		return
 	}
-	s.retry = s.c.now.Add(saveAgain) // where it panics
+	s.retry = s.c.now.Add(saveAgain) // in case it panics
 	s.begin()
 }
 
 func (s *saving) begin() {
-	s.last, s.urgent = s.c.now, false // also where it panics
+	s.last, s.urgent = s.c.now, false // before what follows, which may panic
 	next := s.c.state()
-	s.under, s.waiting = append(s.under, s.waiting...), nil
+	s.inFlight, s.waiting = append(s.inFlight, s.waiting...), nil
 	s.dirty, s.busy = false, true
-	s.retry, s.underCaps = time.Time{}, next.Caps
+	s.retry, s.inFlightCaps = time.Time{}, next.Caps
 	s.places.begin(&next)
 	s.c.perform(&Effect{Kind: Save, State: &next}, s.ended)
 }
 
 func (s *saving) ended(r *Result) {
 	behind := s.dirty
-	s.busy, s.dirty, s.retry = false, true, s.c.now.Add(saveAgain) // also where it panics
+	s.busy, s.dirty, s.retry = false, true, s.c.now.Add(saveAgain) // in case the rest panics
 	s.c.o.Metrics.Saved(r.Err)
 	if r.Err != nil {
 		s.urgent = s.urgent || !s.places.next(s.c.now).IsZero()
-		s.c.o.Log.Error("the state is not saved; a restart would find an older one", "err", r.Err)
+		s.c.o.Log.Error("the state could not be saved, and a restart would find an older one; it is tried again",
+			"in", s.retry.Sub(s.c.now), "err", r.Err)
 		return
 	}
-	then := s.under
-	s.caps = s.underCaps
+	then := s.inFlight
+	s.caps = s.inFlightCaps
 	s.urgent = s.places.end(s.c.now.Add(saveAhead)) || s.urgent
 	s.c.writer.saved()
-	s.under, s.since, s.dirty, s.retry = nil, time.Time{}, behind, time.Time{}
+	s.inFlight, s.since, s.dirty, s.retry = nil, time.Time{}, behind, time.Time{}
 	for _, f := range then {
-		s.c.part("going on after a save", f)
+		s.c.part("continuing after a save", f)
 	}
 }
 
-// LastSave is the effect that saves what is not on disk when the core ends, nil where
-// all is.
+// LastSave is the effect that saves what is not on disk when the core ends; nil: everything is on
+// disk.
 func (c *Core) LastSave() *Effect {
 	s := &c.saving
 	if !s.dirty && !s.busy || !s.possible() || c.machine.frozen != "" {
@@ -174,13 +176,13 @@ func (c *Core) LastSave() *Effect {
 	return &Effect{Kind: Save, State: &next}
 }
 
-// Saved notes how that ended.
+// Saved records the result of LastSave.
 func (c *Core) Saved(err error) {
 	c.o.Metrics.Saved(err)
 	if err != nil {
-		c.o.Log.Error("the state is not saved; a restart finds an older one", "err", err)
+		c.o.Log.Error("the state could not be saved; the next start finds an older one", "err", err)
 	}
 }
 
-// state is what is saved of the machine.
+// state is the part of the machine that is saved.
 func (c *Core) state() state.Snapshot { return state.Of(c.machine.Checkpoint(), c.machine.Rev()) }

@@ -184,7 +184,7 @@ func TestACapIsNotAppliedBeforeItIsSaved(t *testing.T) {
 	}
 }
 
-// A machine that is rebuilt after a panic decides its caps anew. They still wait for their save.
+// A machine that is rebuilt after a panic decides its caps again. They still wait for their save.
 func TestARebuiltMachineKeepsItsCapsOffTheKernelUntilTheyAreSaved(t *testing.T) {
 	poisoned := false
 	s := newStepped(t, func(o *Options) {

@@ -31,7 +31,7 @@ type stepped struct {
 
 	// fail is what an effect returns in place of being carried out; nil: it is carried out.
 	fail func(*Effect) error
-	// hangs says which effects do not come back before resume.
+	// hangs reports which effects do not return before resume.
 	hangs    func(*Effect) bool
 	hanging  []*Effect
 	done     []*Effect // carried out, in order
@@ -230,8 +230,8 @@ func (s *stepped) obey(r Reply) {
 	s.apart("as " + c.ID + " starts")
 }
 
-// apart wants nobody on the CPUs of an owner that has started; best effort may run beside
-// one of class LSR.
+// apart requires that no other pod is on the CPUs of an owner that has started; best effort may
+// run beside an owner of class LSR.
 func (s *stepped) apart(when string) {
 	s.t.Helper()
 	tasks := s.kernel.Tasks()
@@ -440,7 +440,7 @@ func (s *stepped) wantPlaces(want map[string]string) {
 	s.apart("at the end")
 }
 
-// isRead says whether an effect only reads.
+// isRead reports whether an effect only reads.
 func isRead(e *Effect) bool { return e.Kind != Write && e.Kind != Save }
 
 // at is an effect of a kind on a cgroup.

@@ -10,45 +10,45 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// takeover takes over what runs. A Synchronize is answered from what was read until half
-// of its time has passed, from the state file and from the runtime's lists; what is read
-// later corrects that. What was read is kept until the takeover is finished, also when the
-// runtime gives up and asks again, and then read once more.
+// takeover takes over running pods. A Synchronize is answered when half of its time has passed,
+// from what was read by then, the state file and the runtime's lists; later reads correct the
+// answer. Reads are kept until the takeover is finished. If the runtime gives up and
+// synchronizes again, they count until they are repeated.
 type takeover struct {
 	c        *Core
 	saved    state.Snapshot
 	reads    reads
 	current  *taking  // answered or not; nil: everything is read
-	request  *Request // that is not answered yet
+	request  *Request // not answered yet; nil: there is none
 	answerBy time.Time
 	retryAt  time.Time       // of reads that failed
 	unread   map[string]bool // pods, by UID, that an earlier takeover left unread
 
-	taken bool // what runs was taken over at least once: before, the file knows more than we do
-	alive bool // it was known once who owns what
-	once  bool // a Synchronize was answered at least once
+	taken       bool // running pods were taken over at least once: until then the file knows more than we do
+	ownersKnown bool // all owners were known at least once
+	once        bool // a Synchronize was answered at least once
 }
 
 func newTakeover(c *Core) takeover {
 	return takeover{c: c, saved: c.o.Saved, reads: newReads()}
 }
 
-// live reports whether from this event on it is known who owns what, or it is known anew.
-// Before, nothing is written: a pool would grow onto the CPUs of an owner that is not read
-// yet.
+// live reports whether this event makes all owners known, for the first time or by another
+// Synchronize. Until then nothing is written: a pool would grow onto the CPUs of an owner that is
+// not read yet.
 func (t *takeover) live(e policy.Event) bool {
 	_, synchronized := e.(policy.Synchronized)
 	t.taken = t.taken || synchronized
-	live := t.known()
-	begins := live && (synchronized || !t.alive)
-	t.alive = t.alive || live
+	known := t.known()
+	begins := known && (synchronized || !t.ownersKnown)
+	t.ownersKnown = t.ownersKnown || known
 	return begins
 }
 
-// known reports whether it is known who owns what.
+// known reports whether all owners are known.
 func (t *takeover) known() bool { return t.taken && t.c.machine.Unread() == 0 }
 
-// begin reads what runs, in place of an earlier takeover that is not finished.
+// begin starts to read running pods, in place of an earlier takeover that is not finished.
 func (t *takeover) begin(r *Request) {
 	if t.request != nil {
 		t.c.reply(Reply{To: t.request, Err: context.Canceled})
@@ -69,10 +69,10 @@ func (t *takeover) begin(r *Request) {
 		limited: t.c.writer.limited(),
 	}
 	if t.taken {
-		from.saved, from.caps = nil, nil // older than what we know ourselves
+		from.saved, from.caps = nil, nil // older than the machine
 	}
 	if t.c.o.Tree.Reads {
-		from.reader = seenReader(nil) // there is something to read
+		from.reader = seenReader(nil) // cgroups can be read
 	}
 	t.current = newTaking(from, *r.Inventory, t.taken, t.unread)
 	t.request = r
@@ -93,12 +93,11 @@ func (t *takeover) next() time.Time {
 	return time.Time{}
 }
 
-// lanes is how many cgroups are read at a time: a read that hangs holds up its own
-// lane only.
+// lanes is how many cgroups are read at a time: a read that hangs blocks its own lane only.
 const lanes = 4
 
 func (t *takeover) proceed() {
-	for len(t.reads.flying) < lanes {
+	for len(t.reads.inFlight) < lanes {
 		q, ok := t.reads.take()
 		if !ok {
 			break
@@ -113,7 +112,7 @@ func (t *takeover) proceed() {
 	case t.request != nil && (left == 0 || !t.c.now.Before(t.answerBy)):
 		t.answer()
 	case t.request == nil && t.reads.news:
-		t.reads.news, t.retryAt = false, t.c.now.Add(readAgainAfter) // a panic is no reason to hurry
+		t.reads.news, t.retryAt = false, t.c.now.Add(readAgainAfter) // the retry after a panic is not urgent
 		if t.correct() && left == 0 && !t.readAgain(t.current) {
 			t.current = nil
 			t.reads.forget()
@@ -122,12 +121,12 @@ func (t *takeover) proceed() {
 		for _, q := range t.current.unreadable(t.reads.seen, t.c.machine.IsUnread) {
 			t.reads.repeat(q)
 		}
-		t.reads.news = len(t.reads.wanted) == 0 // they have ended
+		t.reads.news = len(t.reads.wanted) == 0 // the unreadable pods have ended
 	}
 }
 
-// readAgain reports whether cgroups are left that could not be read, and has them read again later:
-// nothing is written, and no owner starts, while one may run anywhere.
+// readAgain reports whether there are cgroups that could not be read, and schedules the next reads of
+// them: until they are read nothing is written and no owner starts, since their pods may run anywhere.
 func (t *takeover) readAgain(current *taking) bool {
 	if len(current.unreadable(t.reads.seen, t.c.machine.IsUnread)) == 0 {
 		return false
@@ -136,13 +135,13 @@ func (t *takeover) readAgain(current *taking) bool {
 	return true
 }
 
-// readAgainAfter is how long after a failed read that decides who owns what follows the next.
+// readAgainAfter is how long after a failed read of a possible owner the next one follows.
 const readAgainAfter = 5 * time.Second
 
-// answer gives the policy what is known of what runs.
+// answer gives the policy what is known of running pods, and replies to the Synchronize.
 func (t *takeover) answer() {
 	r, current := t.request, t.current
-	t.request, t.current = nil, nil // of an attempt that fails only what was read stays
+	t.request, t.current = nil, nil // if this fails, only the reads stay
 	t.c.unfinished.request = r
 	out := current.answer(t.reads.seen, t.c.machine.IsUnread)
 	t.c.o.At(failpoint.SyncRead)
@@ -152,14 +151,14 @@ func (t *takeover) answer() {
 		t.c.reply(Reply{To: r, Err: err})
 		return
 	}
-	t.endCreates()
-	t.startedAlone(&out.event)
+	t.cancelCreates()
+	t.markStarted(&out.event)
 	for i := range out.event.Pods {
 		t.c.presence.named[out.event.Pods[i].UID] = true
 		if f, ok := t.c.o.Facts(out.event.Pods[i].UID); ok {
 			if err := t.c.take(f, nil).err; err != nil {
-				t.c.o.Log.Error("what the API server says of a pod is not taken over", "pod", out.event.Pods[i].UID,
-					"err", err)
+				t.c.o.Log.Error("the API server's facts about a pod are not taken over", "pod",
+					out.event.Pods[i].UID, "err", err)
 			}
 		}
 	}
@@ -174,10 +173,10 @@ func (t *takeover) answer() {
 	t.c.reply(Reply{To: r})
 }
 
-// endCreates ends the waits of creates that came before the runtime connected anew. It went
-// on without their answers, so its lists say which of the containers exist: the end of a
-// wait no longer means that there is none.
-func (t *takeover) endCreates() {
+// cancelCreates ends the waits of creates from before the runtime reconnected. The runtime has gone
+// on without a reply, so its lists say which of these containers exist: the end of a wait does
+// not mean any more that the container does not.
+func (t *takeover) cancelCreates() {
 	for _, w := range t.c.waiters {
 		if !w.update {
 			w.ended, w.reply.Container = true, nil
@@ -187,8 +186,8 @@ func (t *takeover) endCreates() {
 	t.c.waiters = slices.DeleteFunc(t.c.waiters, func(w *waiter) bool { return w.ended })
 }
 
-// startedAlone notes the pods whose containers the runtime let start without asking.
-func (t *takeover) startedAlone(s *policy.Synchronized) {
+// markStarted records that the pods with listed containers have started: without us.
+func (t *takeover) markStarted(s *policy.Synchronized) {
 	uids := make(map[string]string, len(s.Pods)) // by sandbox
 	for i := range s.Pods {
 		uids[s.Pods[i].Sandbox] = s.Pods[i].UID
@@ -198,15 +197,16 @@ func (t *takeover) startedAlone(s *policy.Synchronized) {
 	}
 }
 
-// correct gives the policy what was read since the answer.
+// correct gives the policy what was read after the answer.
 func (t *takeover) correct() (taken bool) {
 	c := t.current.correct(t.reads.seen, t.c.machine.IsUnread)
 	if len(c.corrected.Pods)+len(c.corrected.Containers)+len(c.observed) > 0 {
 		if err := t.c.take(c.corrected, c.observed).err; err != nil {
-			t.c.o.Log.Error("what was read after the Synchronize is not taken over; it is tried again", "err", err)
+			t.c.o.Log.Error("cgroups that were read after the Synchronize are not taken over; it is tried again",
+				"pods", len(c.corrected.Pods), "containers", len(c.corrected.Containers), "err", err)
 			return false
 		}
-		t.c.await()
+		t.c.waitForAll()
 	}
 	t.current.note(&c.now)
 	t.followResizes(c.resized)
@@ -216,45 +216,45 @@ func (t *takeover) correct() (taken bool) {
 func (t *takeover) followResizes(resized []policy.PodResized) {
 	for _, e := range resized {
 		if err := t.c.take(e, nil).err; err != nil {
-			t.c.o.Log.Warn("a resize that was missed cannot be followed; the pod keeps what it has",
+			t.c.o.Log.Warn("a pod was resized without a daemon, and the resize cannot be followed; it keeps its CPUs",
 				"sandbox", e.Sandbox, "to", e.Resources.RequestMilli, "err", err)
 		}
 	}
 }
 
-// wrote drops what was read of a cgroup before it was written.
+// wrote drops reads of a cgroup that we write.
 func (t *takeover) wrote(path string) { t.reads.wrote(path) }
 
-// others notes that kubelet or the runtime writes the cgroup of a pod or a container: what was
-// read of it is old.
-func (t *takeover) others(s *subject) {
+// othersWrite makes reads of a pod's or container's cgroup stale: kubelet or the runtime writes it.
+func (t *takeover) othersWrite(s *subject) {
 	if s != nil && t.current != nil {
 		t.reads.outdate(cleanOf(s.path))
 	}
 }
 
-// reads are the queries of a takeover and what came of them.
+// reads are the queries of a takeover and their results.
 type reads struct {
-	seen   map[query]reading
-	queue  []query
-	flying map[query]bool
-	wanted map[query]bool // not answered yet; true: urgent
-	urgent int            // how many of them are
-	// early are those that were under way when they were asked for: what they find counts until
-	// they are read again.
-	early map[query]bool
-	// news says that the urgent ones are answered, or that one was since all others have
-	// begun: one of them may hang.
+	seen     map[query]reading
+	queue    []query
+	inFlight map[query]bool
+	wanted   map[query]bool // not answered yet; true: urgent
+	urgent   int            // how many of wanted are urgent
+	// stale are queries that were in flight when they were wanted again: their results count until
+	// they are repeated.
+	stale map[query]bool
+	// news means that all urgent queries are answered, or that one was answered while all the
+	// rest are in flight, of which any may hang.
 	news bool
 }
 
 func newReads() reads {
-	return reads{seen: map[query]reading{}, flying: map[query]bool{}, wanted: map[query]bool{}, early: map[query]bool{}}
+	return reads{seen: map[query]reading{}, inFlight: map[query]bool{}, wanted: map[query]bool{},
+		stale: map[query]bool{}}
 }
 
-// ask replaces what is to be read; the first urgent ones are those that decide most. What was
-// read for an earlier question counts until it is read again, after the rest: without an
-// answer the runtime goes on, and kubelet resizes.
+// ask replaces the queries; the first urgent ones decide most. Results of an earlier takeover count
+// until they are read again, after the rest: without a reply the runtime goes on, and kubelet
+// resizes.
 func (r *reads) ask(list []query, urgent int) {
 	r.queue, r.wanted, r.urgent, r.news = nil, map[query]bool{}, 0, false
 	var again []query
@@ -265,8 +265,8 @@ func (r *reads) ask(list []query, urgent int) {
 			r.urgent++
 		}
 		switch {
-		case r.flying[q]:
-			r.early[q] = true
+		case r.inFlight[q]:
+			r.stale[q] = true
 		case done:
 			again = append(again, q)
 		default:
@@ -276,7 +276,7 @@ func (r *reads) ask(list []query, urgent int) {
 	r.queue = append(r.queue, again...)
 }
 
-// repeat reads once more what could not be read.
+// repeat queues a failed query again.
 func (r *reads) repeat(q query) {
 	delete(r.seen, q)
 	r.wanted[q] = true
@@ -284,12 +284,12 @@ func (r *reads) repeat(q query) {
 	r.queue = append(r.queue, q)
 }
 
-// outdate has a cgroup read again that was read, or is being read.
+// outdate has a cgroup read again if it was read or is being read.
 func (r *reads) outdate(path string) {
 	for _, kind := range []EffectKind{ReadCPUs, ReadAll} {
 		q := query{path, kind}
-		if r.flying[q] {
-			r.early[q] = true
+		if r.inFlight[q] {
+			r.stale[q] = true
 		}
 		_, done := r.seen[q]
 		_, wanted := r.wanted[q]
@@ -301,13 +301,13 @@ func (r *reads) outdate(path string) {
 	}
 }
 
-// take returns the next query to carry out.
+// take returns the next query to perform.
 func (r *reads) take() (query, bool) {
 	for len(r.queue) > 0 {
 		q := r.queue[0]
 		r.queue = r.queue[1:]
 		if _, wanted := r.wanted[q]; wanted {
-			r.flying[q] = true
+			r.inFlight[q] = true
 			return q, true
 		}
 	}
@@ -315,16 +315,16 @@ func (r *reads) take() (query, bool) {
 }
 
 func (r *reads) put(q query, found reading) {
-	early := r.early[q]
-	delete(r.early, q)
-	delete(r.flying, q)
+	stale := r.stale[q]
+	delete(r.stale, q)
+	delete(r.inFlight, q)
 	urgent, wanted := r.wanted[q]
 	if !wanted {
-		return // of an earlier takeover, and not asked again, or written since
+		return // an earlier takeover wanted it and this one does not, or it was written since
 	}
 	r.seen[q] = found
 	delete(r.wanted, q)
-	if early {
+	if stale {
 		r.wanted[q] = false
 		r.queue = append(r.queue, q)
 	}
@@ -334,7 +334,7 @@ func (r *reads) put(q query, found reading) {
 	r.news = r.news || urgent && r.urgent == 0 || len(r.queue) == 0
 }
 
-// wrote drops what was read of a cgroup before it was written: what is written is known.
+// wrote drops reads of a cgroup that we write: its new values are known.
 func (r *reads) wrote(path string) {
 	if len(r.seen) == 0 && len(r.wanted) == 0 {
 		return
@@ -353,6 +353,6 @@ func (r *reads) wrote(path string) {
 func (r *reads) forget() {
 	clear(r.seen)
 	clear(r.wanted)
-	clear(r.early)
+	clear(r.stale)
 	r.queue, r.urgent, r.news = nil, 0, false
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// query is one read that a Synchronize wants.
+// query is one read that a Synchronize needs.
 type query struct {
 	path string // as listings spell it
 	kind EffectKind
 }
 
-// reading is what came of it.
+// reading is its result.
 type reading struct {
 	e     cgroup.Effective
 	names []string
@@ -29,10 +29,10 @@ func (q query) effect() *Effect { return &Effect{Kind: q.kind, Path: q.path} }
 
 func (q query) reading(r *Result) reading { return reading{e: r.Seen, names: r.Names, err: r.Err} }
 
-// errUnread answers for a cgroup that was not read yet.
+// errUnread is the result of a cgroup that was not read yet.
 var errUnread = errors.New("not read yet")
 
-// seenReader answers from what was read, so that a recovery waits for no kernel.
+// seenReader answers from earlier reads, so that a recovery never waits for the kernel.
 type seenReader map[query]reading
 
 func (s seenReader) Effective(path string) (cgroup.Effective, error) {
@@ -64,22 +64,21 @@ func (s seenReader) Children(path string) ([]string, error) {
 	return nil, errUnread
 }
 
-// taking takes over what runs: which cgroups to read and in which order, the answer
-// to a Synchronize from what was read until then, and what later reads correct. It does
-// no I/O.
+// taking is one takeover of running pods: which cgroups to read in which order, the answer to the
+// Synchronize from what was read by then, and the corrections by later reads. It does no I/O.
 type taking struct {
-	recovery // as it was when the runtime gave its lists; its reader is not asked
+	recovery // as of the runtime's lists; its reader is not used
 	listed   Inventory
-	// again says that this daemon has taken over before: what it did not place itself
-	// owns nothing.
+	// again means that this daemon has taken over before: a pod that it did not place owns
+	// nothing.
 	again bool
 	// unread are pods, by UID, that an earlier taking left unread.
 	unread map[string]bool
 
 	queries []query
-	urgent  int // how many of them, from the first, decide who owns what
+	urgent  int // how many of the first queries decide which pods own what
 
-	// What the answer said and was corrected to since.
+	// The answer, with its corrections since.
 	answered map[string]policy.Pod
 	limits   map[string]policy.Container
 	observed map[string]bool // cgroups that were read, by path; true: it had a mask
@@ -94,21 +93,21 @@ func newTaking(r recovery, listed Inventory, again bool, unread map[string]bool)
 	return t
 }
 
-// recorded says that the state file knows the place of a pod. One that was in the pool when the file
-// was written may have been given CPUs since.
+// recorded reports whether the state file has CPUs of a pod. A pod that was in the pool when the file
+// was written may have received CPUs since.
 func (t *taking) recorded(uid string) bool {
 	saved, ok := t.saved[uid]
 	return ok && (!saved.CPUs.IsEmpty() || saved.Reservation != nil)
 }
 
-// questionable says that nothing but a read can tell what a pod owns. What this daemon
-// did not place itself in its life owns nothing.
+// questionable reports whether only a read can show what a pod owns. A pod that started without this
+// daemon during its life owns nothing.
 func (t *taking) questionable(p *policy.Pod) bool {
 	return p.Exclusive() && (t.unread[p.UID] || !t.again && !t.known(p.UID) && !t.recorded(p.UID))
 }
 
-// plan orders the reads by worth: pods that ask to own CPUs and have no record first,
-// then slices, then the rest.
+// plan orders the reads by priority: pods that ask to own CPUs and have no record first, then
+// slices, then the rest.
 func (t *taking) plan() {
 	if t.reader == nil {
 		return
@@ -119,18 +118,18 @@ func (t *taking) plan() {
 		owner
 		other
 		container
-		worths
+		priorities
 	)
-	var by [worths][]query
+	var by [priorities][]query
 	have := map[query]bool{}
-	add := func(worth int, path string, kind EffectKind) {
+	add := func(priority int, path string, kind EffectKind) {
 		q := query{path, kind}
 		if kind != List || path != "/" {
 			q.path = cleanOf(path)
 		}
 		if path != "" && !have[q] {
 			have[q] = true
-			by[worth] = append(by[worth], q)
+			by[priority] = append(by[priority], q)
 		}
 	}
 	pods := t.group(t.listed)
@@ -151,14 +150,14 @@ func (t *taking) plan() {
 			add(owner, path, ReadAll)
 		}
 		for _, c := range p.containers {
-			kind, worth := ReadCPUs, container
+			kind, priority := ReadCPUs, container
 			if mayBeOurs(&p.pod) {
 				kind = ReadAll
 			}
 			if named, _ := p.pod.Names(c.Name); named && t.questionable(&p.pod) {
-				worth = unrecorded
+				priority = unrecorded
 			}
-			add(worth, c.CgroupPath, kind)
+			add(priority, c.CgroupPath, kind)
 		}
 	}
 	t.queries = slices.Concat(by[:]...)
@@ -167,14 +166,14 @@ func (t *taking) plan() {
 	}
 }
 
-// takingResult is what the reads so far say.
+// takingResult is what follows from the reads so far.
 type takingResult struct {
 	event    policy.Synchronized
 	observed map[string]*cgroup.Effective
 	resized  []policy.PodResized
 }
 
-// evaluate is given which pods the policy has as unread.
+// evaluate turns the reads so far into an event. unread reports which pods the policy has as unread.
 func (t *taking) evaluate(seen map[query]reading, unread func(uid string) bool) takingResult {
 	r := t.recovery
 	if r.reader != nil {
@@ -187,11 +186,11 @@ func (t *taking) evaluate(seen map[query]reading, unread func(uid string) bool) 
 	return out
 }
 
-// holdBack marks the pods that ask to own CPUs and of which nothing is known: those
-// that are unread, and while there are any also those that were read and found without
-// CPUs of their own. These get theirs when nothing is left that may hold them. A pod that
-// was answered as unread, and is so no more, has ended: its cgroup is not there to be read.
-// What a mask means is told by those of the slices.
+// holdBack marks as unread the pods that ask to own CPUs and whose CPUs are not known: those that
+// are not read yet and, while there are any, also those that were read and found without CPUs of
+// their own. These get CPUs once no other pod may hold them. A pod that was answered as unread
+// and is not unread any more has ended, so its cgroup cannot be read. The masks of the
+// slices show what a pod's mask means, so pods are held back until these are read, too.
 func (t *taking) holdBack(out *takingResult, seen map[query]reading, unread func(uid string) bool) {
 	open := len(t.unreadSlices(seen)) > 0
 	for _, q := range t.queries[:t.urgent] {
@@ -200,7 +199,7 @@ func (t *taking) holdBack(out *takingResult, seen map[query]reading, unread func
 		}
 	}
 	for i := range out.event.Pods {
-		// A read that failed says nothing; what the runtime stores does.
+		// A read that failed shows nothing, but what the runtime stores may be enough.
 		p := &out.event.Pods[i]
 		ended := t.answered[p.UID].Unread && !unread(p.UID)
 		open = open || t.questionable(p) && p.Recovered == nil && failed(seen, p) && !ended
@@ -220,7 +219,7 @@ func (t *taking) holdBack(out *takingResult, seen map[query]reading, unread func
 	out.resized = slices.DeleteFunc(out.resized, func(e policy.PodResized) bool { return held[e.Sandbox] })
 }
 
-// unreadSlices are the reads that failed of slices that tell what the masks of pods mean.
+// unreadSlices are the failed reads of slices, whose masks show what the masks of pods mean.
 func (t *taking) unreadSlices(seen map[query]reading) (list []query) {
 	for _, q := range t.queries[:t.urgent] {
 		if err := seen[q].err; q.kind == ReadCPUs && err != nil && !errors.Is(err, cgroup.ErrGone) {
@@ -230,24 +229,24 @@ func (t *taking) unreadSlices(seen map[query]reading) (list []query) {
 	return list
 }
 
-// failed says whether the cgroup of a pod could not be read.
+// failed reports whether the cgroup of a pod could not be read.
 func failed(seen map[query]reading, p *policy.Pod) bool {
 	found, done := seen[queryOf(p)]
 	return done && found.err != nil
 }
 
-// queryOf is the read that tells what a pod owns.
+// queryOf is the read that shows what a pod owns.
 func queryOf(p *policy.Pod) query { return query{cleanOf(p.CgroupParent), ReadAll} }
 
-// capped says that the file has a cap of a container, over or not.
+// capped reports whether the file has a cap of a container, expired or not.
 func (t *taking) capped(c *policy.Container) bool {
 	return slices.ContainsFunc(t.caps, func(was state.Cap) bool {
 		return was.Container == c.Name && t.answered[was.PodUID].Sandbox == c.Sandbox
 	})
 }
 
-// unreadable lists the reads that failed of pods of which nothing else tells what they own, and of
-// containers that may have a cap of ours: those of which the file names one and, without a file, all.
+// unreadable lists the failed reads of pods whose CPUs nothing else shows, and of containers that may
+// have a cap of ours: those with a cap in the file and, without a file, all.
 func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool) []query {
 	var list []query
 	waiting := false
@@ -271,14 +270,13 @@ func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool
 	return list
 }
 
-// answer is the event for the policy, from what was read until now, with what it
-// brings along for the shell.
+// answer is the event for the policy, from the reads so far.
 func (t *taking) answer(seen map[query]reading, unread func(uid string) bool) takingResult {
 	out := t.evaluate(seen, unread)
 	t.note(&out)
 	for uid := range t.unread {
 		if p, listed := t.answered[uid]; listed {
-			p.Unread = true // the policy knows the pod, and takes no more of it from the answer
+			p.Unread = true // the policy knows the pod already and takes nothing else from the answer
 			t.answered[uid] = p
 		}
 	}
@@ -300,7 +298,7 @@ func (t *taking) note(out *takingResult) {
 	}
 }
 
-// changes is what later reads make of the answer.
+// changes are the corrections of the answer by later reads.
 type changes struct {
 	now       takingResult
 	corrected policy.Corrected
@@ -308,8 +306,8 @@ type changes struct {
 	resized   []policy.PodResized
 }
 
-// correct compares what is known now with what was answered. What was dropped since,
-// because it was written, is left as answered.
+// correct compares the reads so far with the answer. Cgroups whose reads were dropped because they
+// were written stay as answered.
 func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool) changes {
 	now := t.evaluate(seen, isUnread)
 	c := changes{now: now, observed: map[string]*cgroup.Effective{}}
@@ -328,7 +326,7 @@ func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool)
 		if before.Unread || !t.known(p.UID) && p.Recovered != nil && !reflect.DeepEqual(before.Recovered, p.Recovered) {
 			c.corrected.Pods = append(c.corrected.Pods, policy.Correction{UID: p.UID, Recovered: p.Recovered})
 		}
-		if before.Unread { // only now something is decided of it, so that the tree has none of its cgroups
+		if before.Unread { // it has no decision before this correction, so the tree has none of its cgroups
 			entered[cleanOf(p.CgroupParent)] = true
 		}
 	}

@@ -12,36 +12,37 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// waiter is the answer about a container that is held back until the container can start
-// without sharing a CPU that has an owner:
+// waiter is the reply about a container that is held back until the container can start without
+// sharing a CPU that has an owner:
 //
-//   - no other cgroup may have any of the CPUs that it owns, if it owns any;
-//   - its pod's cgroup may have none that others own. Of a pod whose containers own CPUs it
-//     has those of all of them, and each starts with a mask of its own.
+//   - if it owns CPUs, no other cgroup may use any of them;
+//   - its pod's cgroup may use no CPU that others own. If containers of the pod own CPUs, it has
+//     the CPUs of all of them, and each starts with a mask of its own.
 //
-// Both are asked of what the kernel may have at that moment, which the tree derives; so
-// nothing has to be remembered when a write fails, is left out or comes late. The tree
-// has to know which CPUs are online: where those of a mask are not, the kernel gives others.
+// Both are checked against what the kernel may allow at that moment, which the tree derives; so
+// no state has to be kept when a write fails, is left out or takes effect late. The tree has to
+// know which CPUs are online: if those of a mask are not, the kernel uses others.
 type waiter struct {
 	reply  Reply
-	gen    uint64      // the writer's number of the decisions
+	gen    uint64      // number of the writer's batch with the decisions
 	id     string      // of the container
 	uid    string      // of its pod
 	path   string      // of its pod's cgroup
-	update bool        // it runs already
-	had    *cpuset.Set // it had these CPUs of its own then; nil: none
-	// unsaved: its cap is not on disk yet, and a daemon that is killed now would leave it for good.
+	update bool        // the container runs already
+	had    *cpuset.Set // its own CPUs before the update; nil: none
+	// unsaved means that its cap is not on disk yet: if the daemon were killed now, the cap would
+	// stay for good.
 	unsaved bool
 	ended   bool // it is answered, or is being answered
 }
 
-// errNotYetRead is why CPUs are held where no write failed.
+// errNotYetRead is why CPUs are held although no write failed.
 var errNotYetRead = errors.New("what their cgroups allow is not yet known")
 
-// errEnded is why a container does not start that has ended while it waited.
-var errEnded = errors.New("it has ended, or its pod has")
+// errEnded is why a container that ended while it waited does not start.
+var errEnded = errors.New("the container has ended, or its pod has")
 
-// hold answers a create or an update as soon as it can be.
+// hold answers a create or an update as soon as that is possible.
 func (c *Core) hold(w *waiter, decisions []policy.Decision) {
 	w.gen = c.writer.inbox.last
 	if d, ok := decisionOf(decisions, w.id); ok {
@@ -55,18 +56,18 @@ func (c *Core) hold(w *waiter, decisions []policy.Decision) {
 	c.waiters = append(c.waiters, w)
 }
 
-// await has every answer that waits do so for all that is decided now: pods of which it was not known what
-// they have come into the tree with it.
-func (c *Core) await() {
+// waitForAll makes every waiting reply wait for all decisions so far: they bring pods into the tree whose
+// CPUs were not known before.
+func (c *Core) waitForAll() {
 	for _, w := range c.waiters {
 		w.gen = c.writer.inbox.last
 	}
 }
 
-// renew replaces the answers that wait and were decided anew: what they say may be others'
-// by now. A limit of ours that was decided since is written to the cgroup only: the policy knows
-// what the runtime stores of ours by the events that are answered. A cap is answered by nobody
-// before it is saved.
+// renew replaces waiting replies by newer decisions about the same container: CPUs in the old ones may
+// belong to others by now. A newer limit of ours is written to the cgroup only and not added to the
+// reply: the policy derives what the runtime stores from the events that were answered. No reply
+// has a cap before the cap is saved.
 func (c *Core) renew(t taken) {
 	if t.gen == 0 {
 		return
@@ -82,8 +83,8 @@ func (c *Core) renew(t taken) {
 	}
 }
 
-// saveAhead has an answer wait for the save of the cap in it, and of the CPUs that it makes a
-// pod's own: the runtime stores what it is told.
+// saveAhead makes a reply wait for the save of its cap, and of the CPUs that its pod then owns: the
+// runtime stores what is in the reply.
 func (c *Core) saveAhead(w *waiter) {
 	d := w.reply.Container
 	if d == nil {
@@ -98,10 +99,10 @@ func (c *Core) saveAhead(w *waiter) {
 	}
 }
 
-// start answers that a container may start.
+// start sends the reply with which a container may start.
 func (c *Core) start(w *waiter) {
 	w.reply.Topology = c.machine.Topology()
-	if d := w.reply.Container; d != nil && d.Beside != nil { // others may have got CPUs of it meanwhile
+	if d := w.reply.Container; d != nil && d.Beside != nil { // some of these CPUs may have an owner by now
 		if pool := c.machine.PoolCPUs(d.Need.Pool); !pool.IsEmpty() {
 			now := *d
 			now.Beside, w.reply.Container = &pool, &now
@@ -114,7 +115,7 @@ func (c *Core) start(w *waiter) {
 	c.reply(w.reply)
 }
 
-// decisionOf is the decision about one container.
+// decisionOf is the last decision about one container.
 func decisionOf(decisions []policy.Decision, id string) (policy.SetContainer, bool) {
 	var found policy.SetContainer
 	ok := false
@@ -126,13 +127,14 @@ func decisionOf(decisions []policy.Decision, id string) (policy.SetContainer, bo
 	return found, ok
 }
 
-// blocked says why a container cannot start yet; nil: it can.
+// blocked is why a container cannot start yet; nil: it can.
 func (c *Core) blocked(w *waiter) error {
 	if w.unsaved {
 		return errors.New("its cap is not saved yet")
 	}
 	if c.machine.HasOwners() && c.writer.topo.Online() != c.machine.Topology().Online() {
-		return errors.New("CPUs came or went, and what their cgroups allow since is not yet known")
+		return fmt.Errorf("CPUs %s are online now instead of %s, and what cgroups allow since is not yet known",
+			c.machine.Topology().Online(), c.writer.topo.Online())
 	}
 	if own := w.reply.Container.Need.Own; own != nil {
 		if c.saving.late(w.reply.Container.Pod.UID) {
@@ -161,14 +163,14 @@ func (c *Core) blocked(w *waiter) error {
 				c.writer.why())
 		}
 	}
-	if others := c.beyond(w); !others.IsEmpty() {
+	if others := c.othersCPUs(w); !others.IsEmpty() {
 		return fmt.Errorf("cgroup %s may still allow CPUs %s of owners: %w", w.path, others, c.writer.why())
 	}
 	return nil
 }
 
-// unread says that pods are not read yet, which are in no tree and may run anywhere: an owner does not come
-// onto CPUs meanwhile that it does not have.
+// unread is an error while there are pods that are not read yet: they are not in the tree and may run
+// anywhere, so meanwhile no owner gets CPUs that it does not have yet.
 func (c *Core) unread(w *waiter) error {
 	n, own := c.machine.Unread(), w.reply.Container.Need.Own
 	if n == 0 {
@@ -180,21 +182,21 @@ func (c *Core) unread(w *waiter) error {
 	return fmt.Errorf("CPUs %s may be in use by %d pods that ran before and are not read yet", own, n)
 }
 
-// beyond is the CPUs of others that a container may have now.
-func (c *Core) beyond(w *waiter) cpuset.Set {
+// othersCPUs are the CPUs of other owners that a container could use if it started now.
+func (c *Core) othersCPUs(w *waiter) cpuset.Set {
 	if !c.machine.HasOwners() {
 		return cpuset.Set{}
 	}
 	if d := w.reply.Container; d.Beside != nil {
-		// The kernel gives it its neighbours' CPUs where its pod's cgroup has none of the pool's.
+		// If its pod's cgroup has no CPU of the pool, the kernel lets it run on those of its neighbours.
 		may := c.writer.tree.MayGive(w.path, c.machine.PoolCPUs(d.Need.Pool))
 		return c.machine.Beyond(w.uid, true, may, c.fresh)
 	}
 	return c.machine.Beyond(w.uid, false, c.writer.tree.MayUse(w.path), c.fresh)
 }
 
-// release answers those that need not wait any more, and those that cannot. A panic ends one
-// wait and not those of others.
+// release answers the waiters that can start and those whose deadline has passed. A panic ends one wait
+// only.
 func (c *Core) release() {
 	for _, w := range slices.Clone(c.waiters) {
 		c.part("answering", func() { c.settle(w) })
@@ -202,9 +204,9 @@ func (c *Core) release() {
 	c.waiters = slices.DeleteFunc(c.waiters, func(w *waiter) bool { return w.ended })
 }
 
-// settle answers one of those that wait, if it is time.
+// settle answers one waiter if it is time.
 func (c *Core) settle(w *waiter) {
-	c.unfinished.request, w.ended = w.reply.To, true // also where it panics
+	c.unfinished.request, w.ended = w.reply.To, true // in case it panics
 	err := c.blocked(w)
 	late := !w.reply.To.Deadline.IsZero() && !c.now.Before(w.reply.To.Deadline)
 	switch {
@@ -224,13 +226,13 @@ func (c *Core) settle(w *waiter) {
 	}
 }
 
-// refuse ends the wait of a container whose CPUs are not free in time. One that is being
-// created is no container then; one that runs keeps running where it is, and the writer
-// goes on.
+// refuse ends the wait of a container whose CPUs are not free in time. If it is being created, it is
+// not created; if it runs, it keeps its current CPUs, and the writer continues.
 func (c *Core) refuse(w *waiter, why error) {
 	if w.update {
-		w.reply.Container = c.asItIs(w)
-		c.o.Log.Error("an update is answered before its CPUs are free", "container", w.id, "err", why)
+		w.reply.Container = c.currentCPUs(w)
+		c.o.Log.Error("an update is answered before its CPUs are free; the container gets them once they are",
+			"container", w.id, "err", why)
 	} else {
 		w.reply.Container = nil
 		w.reply.Err = &policy.Refusal{Code: policy.Busy, Message: why.Error() + "; the container is tried again"}
@@ -239,10 +241,11 @@ func (c *Core) refuse(w *waiter, why error) {
 	c.reply(w.reply)
 }
 
-// asItIs says of an owner that is to grow what it has. Where an update names no CPUs, the runtime writes
-// those that it stores: what the writer has taken from it since, or from its pod, may be others'. Where its
-// mask is not known it is told what it had and nobody else has, and nothing where the writer knows it in a pool only.
-func (c *Core) asItIs(w *waiter) *policy.SetContainer {
+// currentCPUs is the decision about an owner that should grow, with the CPUs that it has now. Without CPUs in
+// the reply the runtime writes those that it stores, and CPUs that the writer has taken from the container or its
+// pod since may belong to others. If its mask is not known, the reply has the CPUs that it had and that no other
+// cgroup may use; it is nil if the writer knows the container in a pool only.
+func (c *Core) currentCPUs(w *waiter) *policy.SetContainer {
 	d := w.reply.Container
 	if d == nil || d.Need.Own == nil || d.Container.CgroupPath == "" {
 		return nil
@@ -259,7 +262,7 @@ func (c *Core) asItIs(w *waiter) *policy.SetContainer {
 	return &now
 }
 
-// nextDeadline is when the first of those that wait has to be answered.
+// nextDeadline is the earliest deadline of a waiter; zero: there is none.
 func (c *Core) nextDeadline() time.Time {
 	var next time.Time
 	for _, w := range c.waiters {

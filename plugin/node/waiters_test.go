@@ -14,7 +14,7 @@ import (
 )
 
 // fraction is a pod that lies in no slice and owns nothing: it has a mask of its own as
-// soon as somebody owns CPUs.
+// soon as a pod owns CPUs.
 func fraction(name string) policy.Pod { return podOf(name, "", policy.Guaranteed, 500) }
 
 func fractionPath(name string) string { return strings.Trim(fraction(name).CgroupParent, "/") }
@@ -44,7 +44,7 @@ func TestASharedContainerWaitsForTheMaskOfItsPod(t *testing.T) {
 	}
 }
 
-// In a slice whose mask is right nobody waits, and where nobody owns anything either.
+// In a slice whose mask is right no container waits, nor on a node without owners.
 func TestASharedContainerStartsWhereTheSliceIsRight(t *testing.T) {
 	s := newStepped(t)
 	s.hangs = func(e *Effect) bool { return e.Kind == Write }
@@ -122,7 +122,7 @@ func TestNobodyWaitsForAnOwnerThatHasNotStarted(t *testing.T) {
 	if s.started(db) {
 		t.Fatal("the owner is started although others may be on its CPUs")
 	}
-	// Until it has started it keeps nobody waiting, also where it was refused.
+	// Until it has started no other container waits for it, nor after it was refused.
 	s.sandbox(burstable("late"))
 	if late := s.create(burstable("late")); !s.started(late) {
 		t.Error("a container in its slice waits for an owner that has not started")
@@ -203,7 +203,7 @@ func TestAnUpdateWaitsForItsCPUs(t *testing.T) {
 			}
 			want := "0-3"
 			if late {
-				want = "0-1" // told none, the runtime would write what it stores
+				want = "0-1" // without CPUs in the reply the runtime would write those that it stores
 			}
 			if answer.Container == nil || answer.Container.Need.Own.String() != want {
 				t.Fatalf("the answer has the decision %+v, want CPUs %s", answer.Container, want)
@@ -326,7 +326,7 @@ func TestARequestThatComesTooLateIsNotTaken(t *testing.T) {
 	}
 }
 
-// A daemon that writes no masks keeps nobody waiting.
+// In a daemon that writes no masks no container waits.
 func TestAnObserverKeepsNobodyWaiting(t *testing.T) {
 	s := newStepped(t, func(o *Options) { o.Tree.Writes = false })
 	s.sandbox(burstable("web"))

@@ -16,89 +16,89 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// observations are what cgroups, by path, were found to hold by whoever looked at the node: a takeover,
-// or a machine that is rebuilt. One without a mask is nil: it is what most are, and a value takes 4 KiB.
-// Nil altogether: nobody did, and the tree knows what is there.
+// observations are what a takeover or a rebuild has read from cgroups, by path. A cgroup without a mask
+// is nil: most have none, and a value takes 4 KiB. A nil map means that nothing was read, and
+// that the tree knows the masks.
 type observations map[string]*cgroup.Effective
 
-// missed says that a cgroup was to be looked at and was not seen: what it holds is not known.
+// missed reports whether a cgroup should have been read and was not: its mask is not known.
 func (o observations) missed(path string) bool {
 	_, seen := o[path]
 	return o != nil && !seen
 }
 
-// batch is what one step decided, or asks the writer for.
+// batch is the decisions of one step, or a request to the writer.
 type batch struct {
 	decisions []policy.Decision
 	topo      *topology.Topology
 	rev       uint64
 	observed  observations
-	live      bool     // from here on it is known who owns what
-	audit     bool     // look at every cgroup now
-	lazy      bool     // nothing waits for it, and no pod has to leave
-	full      bool     // decisions are the whole state of a new machine: what they do not name is gone
-	made      []made   // what the runtime is told to make
-	verify    []string // ids of containers to read back
-	recheck   []string // UIDs of pods whose quota was written by others
-	soon      []string // UIDs of pods whose quota may be written by others in a moment
-	panicked  bool     // it could not be taken in: the next time is the last
+	live      bool      // from here on all owners are known
+	audit     bool      // read every cgroup now
+	lazy      bool      // no reply waits for it, and no pod ends
+	full      bool      // decisions are the whole state of a new machine: what they do not name is gone
+	created   []created // containers that the runtime creates with a mask in our reply
+	verify    []string  // containers, by ID, to read back
+	recheck   []string  // pods, by UID, whose quota kubelet has written
+	soon      []string  // pods, by UID, whose quota kubelet may write in a moment
+	panicked  bool      // its absorption panicked: the next attempt is the last
 }
 
-// made is a container that the runtime is told to make, with a mask.
-type made struct {
+// created is a container that the runtime creates, with the mask in our reply.
+type created struct {
 	id   string
 	cpus cpuset.Set
 }
 
-// writer turns decisions into cgroup writes: one at a time, those first that take CPUs
-// away. Its routine runs as long as there is something to do and alone changes the tree.
+// writer turns decisions into cgroup writes: one at a time, and those that take CPUs away first.
+// Its routine runs as long as there is something to do, and only it changes the tree.
 type writer struct {
 	c      *Core
 	tree   *cgroup.Tree
 	topo   *topology.Topology
 	rev    uint64
 	inbox  inbox
-	shrunk uint64 // up to this batch, everyone has left what is not theirs any more
-	live   bool   // it is known who owns what: before, nothing is written
+	shrunk uint64 // up to this batch, every cgroup has left the CPUs that it must not use any more
+	live   bool   // all owners are known: until then nothing is written
 	retry  retry
 	subjects
 	limits limits
 	audit  audit
 	out    outside       // valid in the routine
-	reader cgroup.Reader // out, which wants to see that a cgroup is gone; nil: there is none
+	reader cgroup.Reader // out, with confirmation that a cgroup is gone; nil: cgroups cannot be read
 }
 
-// inbox is what was decided and is not in the tree yet.
+// inbox are the decisions that are not in the tree yet.
 type inbox struct {
 	batches []batch
-	taken   []batch   // those that are being taken into the tree
-	last    uint64    // number of the last one put in
-	urgent  uint64    // number of the last one that is not lazy
-	at      time.Time // when they have to be taken
-	held    time.Time // not before, while the file contradicts them; zero: it does not
-	running bool      // the routine will take them
+	taken   []batch   // those that are being absorbed into the tree
+	last    uint64    // number of the last batch
+	urgent  uint64    // number of the last batch that is not lazy
+	at      time.Time // when they are due
+	held    time.Time // they wait until then for a save, since the file contradicts them; zero: they do not
+	running bool      // the routine runs and will take them
 }
 
-// retry is what failed and when it is tried again.
+// retry is when failed writes are tried again.
 type retry struct {
-	failed bool // wait for news or at before trying again
+	failed bool // the next attempt is at the time at, or with the next batch
 	at     time.Time
-	rounds int   // of growing since the last news
-	cause  error // the last failure of a write
+	rounds int   // of growing since the last batch
+	cause  error // the last error of a write
 }
 
 const (
-	// lazyDelay lets what nobody waits for come together: a shared container's creation
-	// starts nothing that would compete with its answer.
+	// lazyDelay coalesces batches that no reply waits for: the creation of a shared container
+	// starts no work that would compete with its reply.
 	lazyDelay = 5 * time.Millisecond
-	// lazyPiece is how many of those are taken in at a time, and lazyPause the time between:
-	// whoever comes meanwhile is answered first.
+	// lazyPiece is how many lazy batches are absorbed at a time, and lazyPause the time between:
+	// requests that arrive meanwhile are answered first.
 	lazyPiece = 8
 	lazyPause = 200 * time.Microsecond
 	// retryWrites is how long after a failed write it is tried again.
 	retryWrites = 5 * time.Second
-	// maxRounds bounds how often the same masks are written before whoever keeps changing
-	// them is left to the audit.
+	// maxRounds bounds how often the same masks are written if something keeps changing them; then
+	// they are left to the audit.
 	maxRounds = 8
 )
 
@@ -107,7 +107,7 @@ func newWriter(c *Core, m *policy.Machine) *writer {
 		c: c, tree: cgroup.NewTree(m.Topology().Online(), cgroup.Options{Flat: c.o.Tree.Flat}),
 		topo: m.Topology(), rev: m.Rev(), subjects: newSubjects(), limits: newLimits(), audit: newAudit(),
 	}
-	// What the machine decided when it was made came with no step.
+	// The pools of a new machine are no step's decisions.
 	for _, d := range m.UsedPools() {
 		w.setPool(d)
 	}
@@ -135,7 +135,7 @@ func (w *writer) put(b batch) uint64 {
 	return w.inbox.last
 }
 
-// saved lets go on what waited for a save, unless something came since.
+// saved releases batches that waited for a save, unless the file contradicts newer decisions.
 func (w *writer) saved() {
 	if w.c.saving.places.contradicted(w.c.now).IsZero() {
 		w.inbox.held = time.Time{}
@@ -151,7 +151,7 @@ func (w *writer) recheck(in Recheck) {
 	w.put(batch{recheck: []string{in.Pod}})
 }
 
-// next is when there is something to do.
+// next is when the routine has something to do; zero: never.
 func (w *writer) next() time.Time {
 	if w.inbox.running {
 		return time.Time{}
@@ -178,15 +178,15 @@ func (w *writer) idle() bool {
 		!w.uncertain()
 }
 
-// why is the reason for which CPUs are held.
+// why is the reason why CPUs are held.
 func (w *writer) why() error { return cmp.Or(w.retry.cause, errNotYetRead) }
 
 func (w *writer) uncertain() bool { return w.writes() && len(w.tree.Uncertain()) > 0 }
 
-// writes says whether the writer may write at all.
+// writes reports whether the writer may write.
 func (w *writer) writes() bool { return w.live && w.c.o.Tree.Writes }
 
-// proceed starts the routine where it stands still and there is something to do.
+// proceed starts the routine if it does not run and there is something to do.
 func (w *writer) proceed() {
 	at := w.next()
 	if at.IsZero() || w.c.now.Before(at) {
@@ -196,7 +196,7 @@ func (w *writer) proceed() {
 	w.c.run("writer", w.work, w.worked)
 }
 
-// work is the routine: the most urgent thing there is, until there is none.
+// work is the routine: it does the most urgent thing until nothing is left.
 func (w *writer) work(do do) {
 	w.out = outside{do}
 	if w.c.o.Tree.Reads {
@@ -213,7 +213,7 @@ func (w *writer) work(do do) {
 	}
 }
 
-// worked notes that the routine has ended, and when it goes on.
+// worked is called at the end of the routine and schedules the next one.
 func (w *writer) worked(panicked any) {
 	w.inbox.running, w.retry.at = false, time.Time{}
 	if panicked != nil {
@@ -229,9 +229,9 @@ func (w *writer) worked(panicked any) {
 	}
 }
 
-// putBack takes in again what a panic left out, and has everything read back. In place of a
-// batch that panics twice comes the whole state: part of it may be in the tree, and no owner
-// starts on what the rest was to free.
+// putBack puts batches that a panic has interrupted back into the inbox, and has every cgroup read
+// back. A batch that panics twice is replaced by the whole state: a part of it may be in the tree,
+// and no owner starts on CPUs that the rest was to free.
 func (w *writer) putBack() {
 	left := w.inbox.taken
 	w.inbox.taken = nil
@@ -242,7 +242,7 @@ func (w *writer) putBack() {
 	default:
 		observed := left[0].observed
 		if left[0].full {
-			observed = nil // it may be this that panics
+			observed = nil // it may be the cause of the panic
 		}
 		w.c.unfinished.add(observed)
 		left = left[1:]
@@ -254,8 +254,7 @@ func (w *writer) putBack() {
 	w.inbox.at = w.c.now.Add(retryWrites)
 }
 
-// again gives what failed another chance. Masks that are not written show in the tree's
-// plan, quotas have to be asked for.
+// again tries failed writes again. Unwritten masks are in the tree's plan; limits have to be queued.
 func (w *writer) again() {
 	w.retry.failed, w.retry.at, w.retry.rounds = false, time.Time{}, 0
 	unwritten := w.limits.unwritten
@@ -265,9 +264,8 @@ func (w *writer) again() {
 	}
 }
 
-// turn does the most urgent thing there is and reports whether there was one.
-// Shrinking comes first, since an owner waits for it; the rest is done in small
-// pieces with a look at the inbox between.
+// turn does the most urgent thing and reports whether there was one. Shrinking comes first, since
+// an owner waits for it; the rest is done in small pieces, and the inbox is checked in between.
 func (w *writer) turn() bool {
 	if w.news() {
 		pause := w.takeIn()
@@ -284,7 +282,7 @@ func (w *writer) turn() bool {
 	}
 	if !w.writes() {
 		w.audit.clear()
-		if !w.c.o.Tree.Writes { // otherwise they are written once it is known who owns what
+		if !w.c.o.Tree.Writes { // otherwise they are written once all owners are known
 			w.limits.clear()
 		}
 		return false
@@ -292,8 +290,8 @@ func (w *writer) turn() bool {
 	return !w.retry.failed && w.write(cgroup.Grow) || w.writeLimits() || w.readBack() || w.auditSome()
 }
 
-// takeIn begins to take what was decided into the tree: all of it, or a piece where nobody
-// waits for it; then the writer pauses.
+// takeIn takes batches out of the inbox: all of them, or a piece if no reply waits for any; then the
+// writer pauses.
 func (w *writer) takeIn() (pause bool) {
 	n := len(w.inbox.batches)
 	if before := w.inbox.last - uint64(n); n > lazyPiece && w.inbox.urgent <= before {
@@ -304,17 +302,17 @@ func (w *writer) takeIn() (pause bool) {
 	return pause
 }
 
-// news says whether there are decisions that have to be taken now.
+// news reports whether there are batches that are due.
 func (w *writer) news() bool {
 	return len(w.inbox.batches) > 0 && !w.c.now.Before(w.inbox.at) && !w.c.now.Before(w.inbox.held)
 }
 
-// waitsForSave says whether decisions are held back until they are on disk: what was decided
-// before them may let others grow onto CPUs that have an owner again.
+// waitsForSave reports whether batches wait for a save: the decisions before them may let others grow
+// onto CPUs that have an owner again.
 func (w *writer) waitsForSave() bool { return len(w.inbox.batches) > 0 && w.c.now.Before(w.inbox.held) }
 
-// write executes the plan as far as the phase goes (growing includes what could
-// not shrink before) and reports whether there was anything to write.
+// write executes the plan up to a phase (growing includes shrinks that were not possible before)
+// and reports whether there was anything to write.
 func (w *writer) write(phase cgroup.Phase) bool {
 	if !w.writes() {
 		return false
@@ -332,16 +330,16 @@ func (w *writer) write(phase cgroup.Phase) bool {
 	var done []string
 	replan := false
 	err := w.tree.Execute(todo, func(next cgroup.Write) error {
-		// An owner that comes waits for others to leave, but not for others to come. A cgroup that moves
-		// comes, too: what it comes onto may be an owner's since.
-		comes := next.Phase == cgroup.Grow || w.tree.Widens(next)
-		if (comes || phase == cgroup.Grow) && len(done) > 0 && w.news() || comes && w.waitsForSave() {
+		// A new owner waits for shrinks, but not for grows. A cgroup that moves grows, too: the CPUs
+		// that it moves to may have an owner by now.
+		grows := next.Phase == cgroup.Grow || w.tree.Widens(next)
+		if (grows || phase == cgroup.Grow) && len(done) > 0 && w.news() || grows && w.waitsForSave() {
 			return cgroup.ErrSkipRest
 		}
 		if replan = w.freed(); replan {
 			return cgroup.ErrSkipRest
 		}
-		if w.outdated() || w.widensAround(next) || w.comesInto(next) {
+		if w.outdated() || w.widensParent(next) || w.masksParent(next) {
 			w.inbox.at, w.inbox.held = w.c.now, time.Time{}
 			return cgroup.ErrSkipRest
 		}
@@ -358,36 +356,36 @@ func (w *writer) write(phase cgroup.Phase) bool {
 			w.check(id)
 		}
 		switch w.retry.rounds++; {
-		case len(done) == 0: // nothing can be written now: it is left out as unsafe, or there is news
+		case len(done) == 0: // nothing can be written now: it would be unsafe, or there are newer batches
 			w.retry.failed = w.retry.failed || !w.news() && !replan
 		case w.retry.rounds > maxRounds:
 			w.retry.failed = true
-			w.c.o.Log.Error("a cgroup is changed again and again after it was written; it is left to the audit",
-				"cgroup", todo[0].Path)
+			w.c.o.Log.Error("something changes a cgroup after every write of ours; it is left to the audit",
+				"cgroup", todo[0].Path, "writes", maxRounds)
 		}
 	}
 	return true
 }
 
-// outdated says whether CPUs came or went that the tree does not know of yet: where those of
-// a mask are off, the kernel gives others, and the plan does not foresee that.
+// outdated reports whether CPUs went online or offline that the tree does not know of yet: if all CPUs
+// of a mask are offline the kernel uses others, and the plan does not allow for that.
 func (w *writer) outdated() bool {
 	return slices.ContainsFunc(w.inbox.batches, func(b batch) bool {
 		return b.topo != nil && b.topo.Online() != w.topo.Online()
 	})
 }
 
-// freed says whether a limit from outside has changed: the plan that was made for it would take
-// CPUs of others. A CPU that is off without the daemon's knowing looks like one, and comes back.
+// freed reports whether the limit of a cgroup above ours has changed: a plan for the old limit would take
+// CPUs of others. A CPU that is offline before the daemon is notified looks like such a limit, and
+// comes back.
 func (w *writer) freed() bool {
 	return w.reader != nil && w.tree.Limited() && w.tree.LookAbove(w.reader.CPUs)
 }
 
-// widensAround says whether a write gives a cgroup CPUs while a pod in it is not in the tree
-// yet, or not as it was decided last: the pod may have been let start on what the cgroup
-// had, and has no mask of its own to keep it off what others in it are given. It has to be
-// taken in first.
-func (w *writer) widensAround(next cgroup.Write) bool {
+// widensParent reports whether a write widens the parent of a pod whose latest decision is not in the
+// tree: the pod may have started on the CPUs of the parent, and has no mask of its own that keeps it
+// off the CPUs that its neighbours get. The decision has to be absorbed first.
+func (w *writer) widensParent(next cgroup.Write) bool {
 	return w.tree.Widens(next) && slices.ContainsFunc(w.inbox.batches, func(b batch) bool {
 		return slices.ContainsFunc(b.decisions, func(d policy.Decision) bool {
 			pod, ok := d.(policy.SetPod)
@@ -396,13 +394,13 @@ func (w *writer) widensAround(next cgroup.Write) bool {
 	})
 }
 
-// comesInto says whether a container that the tree does not know yet, or not as it is made, comes with
-// a mask of its own into a cgroup that is written: where the cgroup is left nothing of that mask, the
-// kernel gives the container all that is left, its neighbours' CPUs as well.
-func (w *writer) comesInto(next cgroup.Write) bool {
+// masksParent reports whether a write sets the mask of a cgroup in which the runtime creates a container with
+// a mask that is not in the tree yet: if the write leaves the cgroup none of the container's CPUs, the
+// kernel lets the container run on all that are left, including its neighbours'.
+func (w *writer) masksParent(next cgroup.Write) bool {
 	in := func(path string) bool { return strings.HasPrefix(cleanOf(path), next.Path+"/") }
 	return !next.CPUs.IsZero() && slices.ContainsFunc(w.inbox.batches, func(b batch) bool {
-		return slices.ContainsFunc(b.made, func(m made) bool {
+		return slices.ContainsFunc(b.created, func(m created) bool {
 			c := w.ctrs[m.id]
 			return c != nil && in(c.path)
 		}) || slices.ContainsFunc(b.decisions, func(d policy.Decision) bool {
@@ -417,7 +415,7 @@ func (w *writer) apply(next cgroup.Write) error {
 	e.Before, e.After = pointsOf(next.Phase)
 	w.forgetReads(next.Path)
 	err := w.out.do(e).Err
-	w.forgetReads(next.Path) // it may have been read before the write had its effect
+	w.forgetReads(next.Path) // it may have been read before the write took effect
 	w.count(err)
 	if errors.Is(err, cgroup.ErrGone) {
 		return w.confirmGone(next, err)
@@ -428,8 +426,8 @@ func (w *writer) apply(next cgroup.Write) error {
 	return err
 }
 
-// forgetReads drops what a takeover has read of a cgroup that is written: it is old, also
-// where it waits in the inbox.
+// forgetReads drops a takeover's reads of a cgroup that is written, also those in the inbox: they are
+// stale.
 func (w *writer) forgetReads(path string) {
 	w.c.takeover.wrote(path)
 	for i := range w.inbox.batches {
@@ -439,28 +437,28 @@ func (w *writer) forgetReads(path string) {
 	}
 }
 
-// confirmGone wants the reader to agree that a cgroup is gone: its tasks are on no
-// CPU then, and otherwise perhaps on those of an owner.
+// confirmGone asks the reader whether a cgroup is gone: if it is not, its tasks may be on the CPUs of
+// an owner.
 func (w *writer) confirmGone(next cgroup.Write, err error) error {
 	_, readErr := w.reader.CPUs(next.Path)
 	switch {
 	case errors.Is(readErr, cgroup.ErrGone):
 		return err
 	case readErr == nil:
-		readErr = errors.New("the reader sees it")
+		readErr = errors.New("reading it succeeds")
 	}
-	return fmt.Errorf("cgroup %s is said to be gone: %w", next.Path, readErr)
+	return fmt.Errorf("cgroup %s: the write found no cgroup, but that is not confirmed: %w", next.Path, readErr)
 }
 
-// mustHaveLeft reads back that nothing in the cgroup may still run on the CPUs that
-// it was to leave; an owner that waits for them is not started while it may.
+// mustHaveLeft reads back whether the cgroup may still use CPUs that it has to leave; an owner that
+// waits for them is not started meanwhile.
 func (w *writer) mustHaveLeft(next cgroup.Write) error {
 	now, err := w.reader.CPUs(next.Path)
 	switch {
 	case errors.Is(err, cgroup.ErrGone):
 		return err
 	case err != nil:
-		now.CPUs = w.topo.Online() // unknown, so all of them
+		now.CPUs = w.topo.Online() // not known, so it may be any
 	}
 	left := now.CPUs.Minus(next.CPUs.Set())
 	if left.IsEmpty() {
@@ -474,7 +472,7 @@ func (w *writer) mustHaveLeft(next cgroup.Write) error {
 	return err
 }
 
-// readUncertain reads back what an error left uncertain. What stays uncertain is
+// readUncertain reads back masks that are uncertain after an error. Those that stay uncertain are
 // read again with the next retry.
 func (w *writer) readUncertain() {
 	for _, path := range w.tree.Uncertain() {
@@ -505,8 +503,8 @@ type subjects struct {
 	pods   map[string]*subject
 	ctrs   map[string]*subject
 	slices map[string]bool
-	found  map[string][]string // what the tree has of pods that were never announced, by UID
-	raw    bool                // a systemd cgroup was seen: logged once
+	found  map[string][]string // the tree's IDs of unannounced pods and their child cgroups, by UID
+	raw    bool                // a systemd cgroup is written as a file: logged once
 }
 
 func newSubjects() subjects {
@@ -516,19 +514,19 @@ func newSubjects() subjects {
 	}
 }
 
-// subject is what the writer knows of a pod, a container or a best-effort slice.
+// subject is the writer's state of a pod, a container or a best-effort slice.
 type subject struct {
 	path      string
 	name      string
 	rev       uint64
-	logged    string // the CPUs last logged
+	logged    string // the last CPUs in the log
 	limit     limit
 	idle      idleness
 	weight    uint64       // of a pod on lent CPUs, beside its limit; 0: kubelet's
 	asked     cgroup.Quota // what kubelet asked for
 	container bool
-	pending   bool     // limit has to be looked at
-	dropped   bool     // there is nothing left to limit
+	pending   bool     // limit is queued
+	dropped   bool     // it has ended: there is nothing left to limit
 	foreign   bool     // a pod in the best-effort slice that is not best effort
-	rooms     []string // the containers of a pod for which it keeps CPUs
+	rooms     []string // containers of a pod whose CPUs its mask keeps
 }

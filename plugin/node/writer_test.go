@@ -158,7 +158,7 @@ func failReads(e *Effect) error {
 	return nil
 }
 
-// A batch that nobody waits for is taken in a moment later, one that somebody waits for at once.
+// A lazy batch is absorbed a moment later, any other one at once.
 func TestLazyBatchesComeTogether(t *testing.T) {
 	s := newStepped(t)
 	s.pass(time.Minute)
@@ -185,8 +185,8 @@ func TestLazyBatchesComeTogether(t *testing.T) {
 	}
 }
 
-// What nobody waits for is taken in a piece at a time, so that a request in between is
-// answered first; once somebody waits it is taken in whole.
+// Lazy batches are absorbed a piece at a time, so that a request in between is answered first;
+// with a batch that is not lazy all are absorbed at once.
 func TestWhatNobodyWaitsForIsTakenInByPieces(t *testing.T) {
 	s := newStepped(t)
 	w := s.core.writer
