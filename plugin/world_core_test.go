@@ -30,7 +30,7 @@ type simulatedLife struct {
 	core  *node.Core
 	jump  time.Duration
 	asked map[*node.Request]*sim.Request
-	heard sim.Heard
+	out   sim.Output
 }
 
 func newSimulated(w *sim.World) sim.Shell { return &simulated{w: w, now: sim.Begin()} }
@@ -89,24 +89,24 @@ func (s *simulated) Kill() {
 }
 
 // Run lets time pass, from one timer to the next.
-func (s *simulated) Run(d time.Duration) sim.Heard {
+func (s *simulated) Run(d time.Duration) sim.Output {
 	until := s.now.Add(d)
 	l := s.life
 	if l == nil {
 		s.now = until
-		return sim.Heard{}
+		return sim.Output{}
 	}
 	for turns := 0; ; turns++ {
 		const most = 100_000
 		if turns == most {
-			l.heard.Panics = append(l.heard.Panics, "the core has no end of work at "+s.now.String())
+			l.out.Panics = append(l.out.Panics, "the core has no end of work at "+s.now.String())
 		}
 		next := l.core.Next().Add(-l.jump)
 		if l.core.Next().IsZero() || next.After(until) || turns == most {
 			s.now = until
-			heard := l.heard
-			l.heard = sim.Heard{}
-			return heard
+			out := l.out
+			l.out = sim.Output{}
+			return out
 		}
 		if next.After(s.now) {
 			s.now = next
@@ -118,7 +118,7 @@ func (s *simulated) Run(d time.Duration) sim.Heard {
 func (l *simulatedLife) step(in node.In) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.heard.Panics = append(l.heard.Panics, fmt.Sprintf("%v\n%s", p, debug.Stack()))
+			l.out.Panics = append(l.out.Panics, fmt.Sprintf("%v\n%s", p, debug.Stack()))
 		}
 	}()
 	out := l.core.Step(l.s.now.Add(l.jump), in)
@@ -145,7 +145,7 @@ func (l *simulatedLife) answer(r node.Reply) {
 			}
 		}
 	}
-	l.heard.Answers = append(l.heard.Answers, a)
+	l.out.Answers = append(l.out.Answers, a)
 }
 
 // perform hands an effect to the world, which carries reads out at once unless they wait.
@@ -175,7 +175,7 @@ func (l *simulatedLife) perform(e *node.Effect) {
 		o.Finish(l.s.w.Look(o.What, o.Path))
 		return
 	}
-	l.heard.Ops = append(l.heard.Ops, o)
+	l.out.Ops = append(l.out.Ops, o)
 }
 
 // Call hands over what happened, as the handlers would.
@@ -193,16 +193,16 @@ func (s *simulated) Call(r *sim.Request) {
 		l.step(&node.Request{Event: r.Event})
 	case sim.StopPod:
 		l.step(node.Stopping{Pod: r.Pod.UID()})
-		l.heard.Answers = append(l.heard.Answers, sim.Answer{To: r})
+		l.out.Answers = append(l.out.Answers, sim.Answer{To: r})
 	case sim.PostUpdatePod:
 		l.step(node.Recheck{Pod: r.Pod.UID()})
-		l.heard.Answers = append(l.heard.Answers, sim.Answer{To: r})
+		l.out.Answers = append(l.out.Answers, sim.Answer{To: r})
 	case sim.PostStart, sim.PostUpdateCtr:
 		l.step(node.Verify{Container: r.Container.ID})
-		l.heard.Answers = append(l.heard.Answers, sim.Answer{To: r})
+		l.out.Answers = append(l.out.Answers, sim.Answer{To: r})
 	case sim.StartCtr:
 		if l.core.Knows(r.Container.ID) {
-			l.heard.Answers = append(l.heard.Answers, sim.Answer{To: r})
+			l.out.Answers = append(l.out.Answers, sim.Answer{To: r})
 			return
 		}
 		l.ask(r)

@@ -12,7 +12,7 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Property is a promise that a run may break.
+// Property is a property of the daemon that a run may violate.
 type Property string
 
 const (
@@ -34,7 +34,7 @@ const (
 	PropAlive Property = "the daemon crashed"
 )
 
-// Violation is a promise that was broken.
+// Violation is a property that was violated.
 type Violation struct {
 	Property Property
 	Text     string
@@ -49,14 +49,14 @@ func (w *World) violate(p Property, format string, args ...any) {
 	}
 }
 
-// live reports whether a pod is an owner whose CPUs are to be respected.
+// live reports whether a pod is an owner that must keep its CPUs.
 func (p *Pod) live() bool { return p.phase == ready && !p.grant.IsEmpty() && !p.excused }
 
 // admits reports whether an owner shares its CPUs with another pod; LSR does with BE.
 func (p *Pod) admits(other *Pod) bool { return p.Class == policy.LSR && other.isBE() }
 
-// checkStart is the main property: an owner's create is answered, or an update that gives it
-// more CPUs than the ones on which it runs.
+// checkStart checks the main property when an owner's create is answered, or an update that gives
+// it more CPUs than those on which it runs (had).
 func (w *World) checkStart(c *Container, had cpuset.Set) {
 	p := c.Pod
 	own, err := cpuset.Parse(c.cpus)
@@ -64,49 +64,49 @@ func (w *World) checkStart(c *Container, had cpuset.Set) {
 	grants := view.Grants()
 	left := grants[p.UID()].And(view.Online)
 	if !c.owns() || err != nil || own.IsEmpty() || left.IsEmpty() {
-		return // one that is no owner any more may be given every CPU: its pod's mask confines it
+		return // a container that is no owner any more may get every CPU: its pod's mask confines it
 	}
 	if saved, well := w.file(); well {
 		if place := saved[p.UID()].CPUs; !own.SubsetOf(&place) {
-			w.violate(PropGrant, "%s is answered %s, and the file says %q", p.Name, own, place)
+			w.violate(PropGrant, "%s gets %s in the reply, but the state file has %q", p.Name, own, place)
 		}
 	}
 	w.followResizes(view, grants)
 	for _, other := range w.node.pods {
 		if others := w.kept(other).And(own); other != p && other.live() && !others.IsEmpty() {
-			w.violate(PropStart, "%s is given %s of %s, which %s owns", p.Name, others, own, other.Name)
+			w.violate(PropStart, "%s gets %s in the reply, of which %s owns %s", p.Name, own, other.Name, others)
 		}
 	}
 	tasks := w.tasks()
 	w.intruders(PropStart, p, own.Minus(had), tasks)
-	cameFirst(tasks, had)
+	excludeEarly(tasks, had)
 	if p.live() && !p.follows(own) && w.owned(p, p.grant) != w.owned(p, own) {
-		w.violate(PropGrant, "%s owned %s and a new container is answered %s", p.Name, p.grant, own)
+		w.violate(PropGrant, "%s owned %s, but a new container of it gets %s in the reply", p.Name, p.grant, own)
 	}
-	// CPUs that it has already, as one in the pool has, followResizes makes a promise. A late update of an
-	// owner whose mask is unknown is answered those of its CPUs that no other pod may have: a part is none.
+	// If it runs on these CPUs already, as in the pool, followResizes grants them. The reply to a late update of
+	// an owner whose mask is unknown has those of its CPUs that no other pod may use: a part is no grant.
 	if had.IsEmpty() || p.grant.IsEmpty() && !own.SubsetOf(&had) && left.SubsetOf(&own) {
 		p.grant = own
 		p.off = p.off.Minus(own.Minus(w.offline)) // they are in an answer
 	}
 }
 
-// cameFirst records that containers that started without a daemon may have been on some CPUs
-// before they were an owner's.
-func cameFirst(tasks []task, cpus cpuset.Set) {
+// excludeEarly records that containers that started without a daemon may use some CPUs since before
+// these had an owner.
+func excludeEarly(tasks []task, cpus cpuset.Set) {
 	for i := range tasks {
 		t := &tasks[i]
-		t.ctr.apart = t.ctr.apart && !(t.ctr.early && t.cpus.Intersects(&cpus))
+		t.ctr.isolated = t.ctr.isolated && !(t.ctr.early && t.cpus.Intersects(&cpus))
 	}
 }
 
-// owned is a set without CPUs that are offline, or were when the pod's CPUs were promised: what is
-// off stays granted and is in no answer.
+// owned is a set without CPUs that are offline, or were when the pod got its grant: offline CPUs stay
+// granted, but no reply has them.
 func (w *World) owned(p *Pod, set cpuset.Set) cpuset.Set { return set.Minus(w.offline.Or(p.off)) }
 
-// kept is what others must stay off: the pod's CPUs, but of those that were off when they
-// were promised only what the daemon still holds to be the pod's, or the pod can use. A
-// daemon that is killed leaves none of them in a mask, and the next one cannot know.
+// kept are the CPUs that others must not use: the pod's grant, but of CPUs that were offline when they
+// were granted only those that the daemon still has as the pod's, or that the pod can use. If
+// the daemon is killed, no mask has the others, and the next daemon cannot know them.
 func (w *World) kept(p *Pod) cpuset.Set {
 	kept := p.grant.Minus(p.off)
 	if kept == p.grant {
@@ -119,12 +119,12 @@ func (w *World) kept(p *Pod) cpuset.Set {
 	return kept.Or(p.grant.And(w.runsOn(p)))
 }
 
-// letGo takes back promises that a new daemon cannot know of: an owner was on its way to its
-// CPUs when the daemon was killed before its first save, and its container has ended since,
-// so that the runtime stores nothing either. No task loses CPUs by that. And what a resize was
-// to leave to an owner was in the memory of the old daemon alone: the new one chooses anew from
-// what the pod has.
-func (w *World) letGo(saved map[string]state.Pod) {
+// revokeUnrecorded revokes grants that a new daemon cannot know: the daemon was killed before its
+// first save while an owner moved to its CPUs, and the container has ended since, so the runtime
+// stores nothing either. No task loses CPUs by that. It also allows a new result of a resize: which
+// CPUs it leaves to an owner was only in the memory of the old daemon, so the new one chooses
+// again among the pod's CPUs.
+func (w *World) revokeUnrecorded(saved map[string]state.Pod) {
 	for _, p := range w.node.pods {
 		if !p.live() {
 			continue
@@ -134,71 +134,71 @@ func (w *World) letGo(saved map[string]state.Pod) {
 		if err != nil && !p.Mixed {
 			continue
 		}
-		told := p.storedBy()
+		records := p.storedBy()
 		if cpus := saved[p.UID()].CPUs; !cpus.IsEmpty() {
-			told = append(told, cpus)
+			records = append(records, cpus)
 		}
-		if len(told) == 0 && !own.SubsetOf(&kernel.OwnCPUs) {
-			w.note("nothing tells that %s owns %s", p.Name, p.grant)
+		if len(records) == 0 && !own.SubsetOf(&kernel.OwnCPUs) {
+			w.note("no record shows that %s owns %s", p.Name, p.grant)
 			p.grant = cpuset.Set{}
 			continue
 		}
-		told = append(told, kernel.OwnCPUs)
-		if slices.ContainsFunc(told, func(cpus cpuset.Set) bool { return w.owned(p, cpus) == own }) {
+		records = append(records, kernel.OwnCPUs)
+		if slices.ContainsFunc(records, func(cpus cpuset.Set) bool { return w.owned(p, cpus) == own }) {
 			continue
 		}
-		w.note("nothing tells that a resize left %s to %s", p.grant, p.Name)
+		w.note("no record shows that a resize left %s to %s", p.grant, p.Name)
 		p.inPlace.resized = true
-		for _, cpus := range told {
+		for _, cpus := range records {
 			p.inPlace.held.AddSet(&cpus)
 		}
 	}
 }
 
-// forgetSizes takes back what a container was promised that owns CPUs beside others of its pod,
-// where the disk does not say which. Once it has ended nothing tells, and no task loses CPUs; one that came
-// in its place with no daemon there was never given any. Where the
-// disk does not name its pod and it was resized with no daemon there, what the runtime stores, and its
-// mask, tell of it only while they are as many CPUs as it requests: a larger or smaller mask may be a
-// pool's. What a resize left to a pod whose containers have ended may be what its unreadable mask says or
-// what the disk says: no task has either.
-func (w *World) forgetSizes() {
+// revokeUnrecordedSizes revokes the grant of a mixed pod's container if the disk does not have its CPUs. Once
+// the container has ended no record shows them, and no task loses CPUs; a container that replaced it without a
+// daemon never got any. If the disk does not name its pod and it was resized without a daemon, what the
+// runtime stores and its mask show its CPUs only while they are as many as it requests: a larger or smaller
+// mask may be a pool's.
+// It also allows a new result of a resize of a pod whose containers have ended: its CPUs may be those of its
+// unreadable mask or those on disk, since no task uses either.
+func (w *World) revokeUnrecordedSizes() {
 	places := w.disk.load(w.clock().Add(w.jump), w.elapsed)
 	saved := places.Places()
 	for _, p := range w.node.pods {
 		o := p.parts[0]
 		place, named := saved[p.UID()]
-		if w.onlyMaskTells(p, place.CPUs) {
-			w.note("only a mask that cannot be read tells that %s owns %s", p.Name, p.grant)
+		if w.onlyMaskShows(p, place.CPUs) {
+			w.note("only a mask that cannot be read shows that %s owns %s", p.Name, p.grant)
 			p.inPlace.resized = true
 			p.inPlace.held.AddSet(&place.CPUs)
 			continue
 		}
 		if !p.Mixed || !p.live() || !place.CPUs.IsEmpty() ||
-			o.is(ready, running) && (named && w.tellsCPUs(p, o.ctr) || w.tellsSize(p, o.ctr)) {
+			o.is(ready, running) && (named && w.recordsCPUs(p, o.ctr) || w.recordsSize(p, o.ctr)) {
 			continue
 		}
-		w.note("nothing tells that %s owns %s", p.Name, p.grant)
+		w.note("no record shows that %s owns %s", p.Name, p.grant)
 		p.grant = cpuset.Set{}
 	}
 }
 
-// onlyMaskTells reports whether a pod's containers have ended, the disk says other CPUs than a resize left to
-// it, and its mask, which says them, cannot be read.
-func (w *World) onlyMaskTells(p *Pod, saved cpuset.Set) bool {
+// onlyMaskShows reports whether a pod's containers have ended, the disk has other CPUs than a resize left to
+// it, and its mask, which has the right ones, cannot be read.
+func (w *World) onlyMaskShows(p *Pod, saved cpuset.Set) bool {
 	return !p.Mixed && p.live() && !saved.IsEmpty() && w.owned(p, saved) != w.owned(p, p.grant) &&
-		len(p.storedBy()) == 0 && covers(w.weather.unreadable, p.home())
+		len(p.storedBy()) == 0 && covers(w.active.unreadable, p.home())
 }
 
-// tellsCPUs reports whether the runtime stores CPUs for a container that owns some, or that it has a mask.
-func (w *World) tellsCPUs(p *Pod, c *Container) bool {
+// recordsCPUs reports whether the runtime stores CPUs for a container that owns some, or it has a mask.
+func (w *World) recordsCPUs(p *Pod, c *Container) bool {
 	e, _ := w.kernel.Effective(c.Path()) // gone: it has no mask
 	return len(p.storedBy()) > 0 || !e.OwnCPUs.IsEmpty()
 }
 
-// tellsSize reports whether a container was promised as many CPUs as it requests, and that the runtime or its
-// mask has as many.
-func (w *World) tellsSize(p *Pod, c *Container) bool {
+// recordsSize reports whether a container has a grant of as many CPUs as it requests, and the runtime's store
+// or its mask has as many.
+func (w *World) recordsSize(p *Pod, c *Container) bool {
 	e, _ := w.kernel.Effective(c.Path()) // gone: it has no mask
 	return slices.ContainsFunc(append(p.storedBy(), e.OwnCPUs), func(cpus cpuset.Set) bool {
 		return int64(cpus.Count())*1000 == c.size.request && cpus.Count() == p.grant.Count()
@@ -213,7 +213,7 @@ func (p *Pod) home() string {
 	return p.Parent()
 }
 
-// storedBy lists the CPUs that the runtime stores for those of the pod's containers that own.
+// storedBy lists the CPUs that the runtime stores for the pod's containers that own some.
 func (p *Pod) storedBy() []cpuset.Set {
 	var all []cpuset.Set
 	for _, o := range p.parts {
@@ -227,7 +227,7 @@ func (p *Pod) storedBy() []cpuset.Set {
 	return all
 }
 
-// task is a cgroup with tasks, the container whose it is and the CPUs that it may use.
+// task is a cgroup with tasks, its container and the CPUs that it may use.
 type task struct {
 	path string
 	ctr  *Container
@@ -244,9 +244,10 @@ func (w *World) tasks() []task {
 	return all
 }
 
-// intruders requires that no task of another pod is on an owner's CPUs. One that has been there
-// since it was started is a promise of its own, however it is found. A task that CPUs
-// which went off have put there may stay until it is moved, but no owner starts beside it.
+// intruders requires that no task of another pod is on an owner's CPUs. A task that has been there
+// since its start violates PropBeside instead, whichever check finds it. A task that the kernel
+// moved there when CPUs went offline may stay until the daemon moves it, but no owner starts beside
+// it.
 func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task) {
 	if w.unaware() {
 		return
@@ -255,27 +256,27 @@ func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task)
 		t := &tasks[i]
 		on := own.And(t.cpus)
 		if broken != PropStart {
-			on.RemoveSet(&t.ctr.fell)
+			on.RemoveSet(&t.ctr.fallback)
 		}
 		if t.ctr.Pod == p && t.ctr.owns() || on.IsEmpty() || p.admits(t.ctr.Pod) {
 			continue
 		}
-		if !t.ctr.apart && t.ctr.early {
-			continue // it was let start while the CPUs' owners were unknown
+		if !t.ctr.isolated && t.ctr.early {
+			continue // it started while the CPUs' owners were unknown
 		}
 		found := broken
-		if !t.ctr.apart {
+		if !t.ctr.isolated {
 			found = PropBeside
 		}
-		w.violate(found, "%s has %s; %s may run on %s", p.Name, own, t.path, on)
+		w.violate(found, "%s owns %s, but tasks of %s may run on %s", p.Name, own, t.path, on)
 	}
 }
 
-// unaware reports whether CPUs went off or came and that the daemon could not yet react.
+// unaware reports whether CPUs went offline or online and the daemon could not react yet.
 func (w *World) unaware() bool { return w.alive && w.shell.View().Online != w.topo.Online() }
 
-// checkBeside wants a container that owns nothing not to be started in a cgroup that allows
-// CPUs of an owner.
+// checkBeside requires that a container that owns nothing does not start in a cgroup that allows CPUs
+// of an owner.
 func (w *World) checkBeside(c *Container) {
 	if c.owns() || c.early || w.unaware() {
 		return
@@ -289,54 +290,54 @@ func (w *World) checkBeside(c *Container) {
 	}
 	for _, p := range w.node.pods {
 		if on := w.kept(p).And(may); (p != c.Pod || p.Mixed) && p.live() && !p.admits(c.Pod) && !on.IsEmpty() {
-			w.violate(PropBeside, "%s has %s; %s is let start on %s", p.Name, p.grant, c.ID, on)
+			w.violate(PropBeside, "%s owns %s, but %s may start on %s", p.Name, p.grant, c.ID, on)
 		}
 	}
 }
 
-// noteFell notes which containers have CPUs because those of a mask above them went off. One that is
-// created and not started has: runc waits in its cgroup.
-func (w *World) noteFell() {
+// updateFallback records which CPUs containers use because all CPUs of a mask above them went offline.
+// This includes containers that are created and not started: runc waits in their cgroups.
+func (w *World) updateFallback() {
 	for _, c := range w.node.made() {
-		if w.offline.IsEmpty() && c.fell.IsEmpty() {
+		if w.offline.IsEmpty() && c.fallback.IsEmpty() {
 			continue // nothing to add, nothing to take away
 		}
 		e, err := w.kernel.Effective(c.Path())
 		switch {
 		case err != nil:
-		case w.fellBack(c.Path()):
-			c.fell.AddSet(&e.CPUs)
+		case w.fallsBack(c.Path()):
+			c.fallback.AddSet(&e.CPUs)
 		default:
-			c.fell = c.fell.And(e.CPUs)
+			c.fallback = c.fallback.And(e.CPUs)
 		}
 	}
 }
 
-// noteApart notes which tasks have been off the CPUs of all owners since they were started. That
-// holds of none whose pod was not announced: a slice that is widened for another of its pods is
-// widened for it too, and it has no mask of its own. Nor of one whose pod was announced while that
-// write was under way, which cannot be taken back: its answer waits, and the runtime may not.
-func (w *World) noteApart(tasks []task) {
+// updateIsolated records which tasks have been off the CPUs of all owners. A task of an unannounced pod
+// never counts: it has no mask of its own, so when the slice is widened for another pod, the task
+// gets those CPUs too. Nor does a task whose pod was announced while such a write was in flight, which
+// cannot be undone: the reply waits for it, but the runtime may not wait for the reply.
+func (w *World) updateIsolated(tasks []task) {
 	for i := range tasks {
 		t := &tasks[i]
 		p := t.ctr.Pod
-		surely := !p.untold && !w.mayLand(p.behind)
-		t.ctr.apart = surely && (t.ctr.apart || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
+		counts := !p.unannounced && !w.mayLand(p.sliceWrite)
+		t.ctr.isolated = counts && (t.ctr.isolated || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
 			on := w.kept(p).And(t.cpus)
 			return p.live() && (p != t.ctr.Pod || !t.ctr.owns()) && !p.admits(t.ctr.Pod) && !on.IsEmpty()
 		}))
 	}
 }
 
-// mayLand reports whether a write is under way, or that its sender has given it up and it may still come.
+// mayLand reports whether a write is in flight, or has timed out and may still take effect.
 func (w *World) mayLand(o *Op) bool {
 	return o != nil && (slices.Contains(w.ops, o) ||
-		slices.ContainsFunc(w.weather.late, func(l lateWrite) bool { return l.of == o }))
+		slices.ContainsFunc(w.active.late, func(l lateWrite) bool { return l.of == o }))
 }
 
-// fellBack reports whether the kernel gives a cgroup the CPUs of one above it because all that
-// the masks on the way have in common are offline.
-func (w *World) fellBack(path string) bool {
+// fallsBack reports whether the kernel uses the CPUs of a cgroup above because all CPUs that the masks
+// on the path have in common are offline.
+func (w *World) fallsBack(path string) bool {
 	if w.offline.IsEmpty() {
 		return false
 	}
@@ -352,7 +353,7 @@ func (w *World) fellBack(path string) bool {
 			continue
 		}
 		if e.OwnCPUs.SubsetOf(&w.offline) {
-			return true // written by a daemon that was not notified yet
+			return true // the daemon wrote it before it was notified
 		}
 		if all = all.And(e.OwnCPUs); all.SubsetOf(&w.offline) {
 			return !all.IsEmpty()
@@ -361,7 +362,7 @@ func (w *World) fellBack(path string) bool {
 	return false
 }
 
-// check holds the promises after a choice.
+// check checks the properties after a choice.
 func (w *World) check(c Choice) {
 	if w.violation != nil {
 		return
@@ -373,13 +374,13 @@ func (w *World) check(c Choice) {
 	}
 	w.followResizes(view, grants)
 	tasks := w.tasks()
-	w.noteFell()
+	w.updateFallback()
 	for _, p := range w.node.pods {
 		if !p.live() {
 			continue
 		}
-		if view.Synced && w.pays(p, view, grants) {
-			p.excused = true // the youngest owners pay where the shared pool would lose its last CPU
+		if view.Synced && w.mayLose(p, view, grants) {
+			p.excused = true // the youngest owners lose CPUs if the shared pool would lose its last one
 			continue
 		}
 		w.intruders(PropMove, p, w.kept(p), tasks)
@@ -388,13 +389,13 @@ func (w *World) check(c Choice) {
 			continue
 		}
 		if w.alive && view.Synced && !(view.Unread && grant.IsEmpty()) && w.owned(p, grant) != w.owned(p, p.grant) {
-			w.violate(PropGrant, "%s owned %s; the daemon says %q after %s", p.Name, p.grant, grant, c)
+			w.violate(PropGrant, "%s owned %s, but the daemon has %q for it after %s", p.Name, p.grant, grant, c)
 		}
 	}
 	if w.alive && (view.Shared.IsEmpty() || view.BE.IsEmpty()) {
 		w.violate(PropPools, "shared %q, best effort %q after %s", view.Shared, view.BE, c)
 	}
-	w.noteApart(tasks)
+	w.updateIsolated(tasks)
 	w.checkDeadline()
 }
 
@@ -403,7 +404,7 @@ func (w *World) checkDeadline() {
 	r := w.node.inFlight
 	atPoint := slices.ContainsFunc(w.ops, func(o *Op) bool { return o.Kind == Point })
 	if r != nil && !atPoint && w.clock().Sub(r.sent) > requestLimit {
-		w.violate(PropDeadline, "%s is unanswered after %s", r.Kind, w.clock().Sub(r.sent))
+		w.violate(PropDeadline, "%s has no reply after %s (limit %s)", r.Kind, w.clock().Sub(r.sent), requestLimit)
 	}
 }
 
@@ -411,14 +412,14 @@ func (w *World) checkDeadline() {
 func (w *World) settle() {
 	w.note("settles")
 	w.cfg.Faults, w.cfg.Gates = nil, Gates{}
-	w.weather = weather{late: w.weather.late, poisoned: map[string]string{}}
+	w.active = activeFaults{late: w.active.late, poisoned: map[string]string{}}
 	w.landLate(func(lateWrite) bool { return true })
 	for _, o := range w.ops {
 		o.hung = false
 	}
 	const rounds, more = 14, 12
 	for i := range rounds + more {
-		if i == rounds/2 { // what was not announced a Synchronize settles
+		if i == rounds/2 { // a Synchronize settles what was not announced
 			w.do(Choice{Do: "disconnect"})
 		}
 		w.settleRound()
@@ -464,12 +465,12 @@ func (w *World) drain() {
 			return
 		}
 		o := w.ops[0]
-		w.note("drains: %s", o.key())
+		w.note("drain: %s", o.key())
 		w.finish(o, howOK)
 		w.run(0)
 		w.check(Choice{Do: "drain"})
 	}
-	w.violate(PropSettle, "there is no end of %s", w.ops[0].key())
+	w.violate(PropSettle, "after %d ops there is always another one, now %s", most, w.ops[0].key())
 }
 
 // unsettled lists what differs from the decisions once no fault is active any more.
@@ -478,11 +479,11 @@ func (w *World) unsettled() string {
 	view := w.shell.View()
 	switch {
 	case len(w.ops) > 0:
-		return "still waiting: " + w.ops[0].key()
+		return "an op has not ended: " + w.ops[0].key()
 	case n.inFlight != nil || len(n.queue) > 0:
-		return "the runtime still waits for answers"
+		return "the runtime still waits for a reply"
 	case !view.Synced || !view.Settled:
-		return fmt.Sprintf("the daemon says synced %t, settled %t", view.Synced, view.Settled)
+		return fmt.Sprintf("the daemon is not settled: synchronized %t, settled %t", view.Synced, view.Settled)
 	}
 	grants := view.Grants()
 	return cmp.Or(w.unsettledGrants(view, grants), w.unsettledCgroups(view, grants), w.unsettledDisk(grants))
@@ -493,15 +494,15 @@ func (w *World) unsettledGrants(view View, grants map[string]cpuset.Set) string 
 	for _, uid := range slices.Sorted(maps.Keys(grants)) {
 		grant := grants[uid]
 		if !slices.ContainsFunc(w.node.pods, func(p *Pod) bool { return p.UID() == uid }) {
-			return fmt.Sprintf("%s is over and still owns %s", uid, grant)
+			return fmt.Sprintf("%s has ended and still owns %s", uid, grant)
 		}
 		if owned.Intersects(&grant) {
-			return fmt.Sprintf("%s owns %s, of which others own %s", uid, grant, grant.And(owned))
+			return fmt.Sprintf("%s owns %s, of which other pods own %s", uid, grant, grant.And(owned))
 		}
 		owned.AddSet(&grant)
 	}
 	if owned.Intersects(&view.Shared) {
-		return fmt.Sprintf("the shared pool has %s, of which owners have %s", view.Shared, owned.And(view.Shared))
+		return fmt.Sprintf("the shared pool has %s, of which owners own %s", view.Shared, owned.And(view.Shared))
 	}
 	return ""
 }
@@ -523,14 +524,14 @@ func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string
 			return err.Error()
 		}
 		if e.CPUs != want {
-			return fmt.Sprintf("%s runs on %s and belongs on %s", c.Path(), e.CPUs, want)
+			return fmt.Sprintf("%s runs on %s, want %s", c.Path(), e.CPUs, want)
 		}
 		quota := *c.asked().Quota
-		if !left.IsEmpty() && (len(p.parts) == 1 || p.Mixed && c.owns()) { // of several, each keeps its own limit
+		if !left.IsEmpty() && (len(p.parts) == 1 || p.Mixed && c.owns()) { // several containers keep their limits
 			quota.Micros = -1
 		}
 		if e.QuotaMilli != quota.Milli() {
-			return fmt.Sprintf("%s has quota %d and should have %d", c.Path(), e.QuotaMilli, quota.Milli())
+			return fmt.Sprintf("%s has a quota of %dm, want %dm", c.Path(), e.QuotaMilli, quota.Milli())
 		}
 	}
 	return ""
@@ -545,15 +546,16 @@ func (w *World) unsettledDisk(grants map[string]cpuset.Set) string {
 		}
 	}
 	if !maps.Equal(saved, grants) {
-		return fmt.Sprintf("saved are %v, owned are %v", saved, grants)
+		return fmt.Sprintf("the state file has %v, but pods own %v", saved, grants)
 	}
 	return ""
 }
 
-// pays reports whether an owner gave up CPUs while some are off, or while the daemon has not heard
-// that they are back: for others, as one of its own is off, which the daemon may have learned late;
-// or all of them or a part, where owners would otherwise have every CPU that is on.
-func (w *World) pays(p *Pod, view View, grants map[string]cpuset.Set) bool {
+// mayLose reports whether an owner may have lost CPUs because some are offline, or because the daemon
+// was not notified yet that they are back. It may get others instead if one of its own is offline, which
+// the daemon may notice late; and it may lose all or a part if owners would otherwise have every online
+// CPU.
+func (w *World) mayLose(p *Pod, view View, grants map[string]cpuset.Set) bool {
 	grant, owns := grants[p.UID()]
 	off := w.heldOff(view)
 	switch {
@@ -565,7 +567,7 @@ func (w *World) pays(p *Pod, view View, grants map[string]cpuset.Set) bool {
 		return false
 	}
 	left := w.topo.Online().Minus(off)
-	for _, theirs := range grants { // also of pods that are over, of which it has not heard
+	for _, theirs := range grants { // including pods that have ended without an event
 		left.RemoveSet(&theirs)
 	}
 	for _, other := range w.node.pods {
@@ -574,7 +576,7 @@ func (w *World) pays(p *Pod, view View, grants map[string]cpuset.Set) bool {
 	return left.IsEmpty()
 }
 
-// heldOff are the CPUs that are off and those that the daemon holds to be.
+// heldOff are the CPUs that are offline, and those that the daemon takes for offline.
 func (w *World) heldOff(view View) cpuset.Set {
 	return w.offline.Or(w.topo.Online().Minus(view.Online))
 }

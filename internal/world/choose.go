@@ -10,7 +10,7 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// weighted is a choice that can be made, and how often it is.
+// weighted is a possible choice with its weight.
 type weighted struct {
 	choice Choice
 	weight int
@@ -19,7 +19,7 @@ type weighted struct {
 // maxPods is how many pods there are at most.
 const maxPods = 7
 
-// choose lets the seed decide among all that can happen.
+// choose lets the seed choose among all possible choices.
 func (w *World) choose() Choice {
 	var all []weighted
 	add := func(weight int, do, what, how string) {
@@ -28,7 +28,7 @@ func (w *World) choose() Choice {
 	w.offerOps(add)
 	w.offerKubelet(add)
 	w.offerDaemon(add)
-	w.offerWeather(add)
+	w.offerFaults(add)
 	total := 0
 	for _, o := range all {
 		total += o.weight
@@ -119,7 +119,7 @@ func (w *World) offerDaemon(add offer) {
 	add(2, "vanish", "", "")
 	if w.has(Kills) {
 		add(1, "kill", "", "")
-		if len(w.weather.late) > 0 {
+		if len(w.active.late) > 0 {
 			add(1, "kill", "", howLate)
 		}
 	}
@@ -135,27 +135,27 @@ func (w *World) offerDaemon(add offer) {
 	add(1, "suppress", "none", "")
 }
 
-func (w *World) offerWeather(add offer) {
-	if len(w.weather.late) > 0 {
+func (w *World) offerFaults(add offer) {
+	if len(w.active.late) > 0 {
 		for _, path := range w.latePaths() {
 			add(4, "late", path, "")
 		}
 	}
-	if w.has(Panics) && w.weather.panicking == "" {
+	if w.has(Panics) && w.active.panicking == "" {
 		for _, how := range []string{"before", "after", "before lasting", "after lasting"} {
 			add(1, "panic", "", how)
 		}
 	}
 	switch {
 	case !w.has(Defects):
-	case w.weather.defect == "":
+	case w.active.defect == "":
 		place := Places[w.rng.IntN(len(Places))]
 		add(3, "defect", place, "")
 		add(1, "defect", place, "lasting")
 	default:
 		add(3, "defect", "", "")
 	}
-	w.offerSight(add)
+	w.offerReadFaults(add)
 	if w.has(Unplugs) {
 		if w.offline.IsEmpty() {
 			first := 2 * (1 + w.rng.IntN(7))
@@ -166,26 +166,26 @@ func (w *World) offerWeather(add offer) {
 	}
 }
 
-func (w *World) offerSight(add offer) {
-	if w.has(Blind) && len(w.weather.blind) == 0 {
+func (w *World) offerReadFaults(add offer) {
+	if w.has(Blind) && len(w.active.blind) == 0 {
 		for _, path := range w.places() {
 			add(1, "blind", path, "")
 		}
 	}
-	if w.has(Unreadable) && len(w.weather.unreadable) == 0 {
+	if w.has(Unreadable) && len(w.active.unreadable) == 0 {
 		for _, path := range w.places() {
 			add(1, "unreadable", path, "")
 		}
 	}
-	if len(w.weather.blind) > 0 {
+	if len(w.active.blind) > 0 {
 		add(6, "sight", "", "")
 	}
-	if len(w.weather.unreadable) > 0 {
+	if len(w.active.unreadable) > 0 {
 		add(6, "readable", "", "")
 	}
 }
 
-// places are the cgroups that a reader may lose sight of.
+// places are the cgroups that may look gone or unreadable.
 func (w *World) places() []string {
 	all := []string{"/", "kubepods/burstable"}
 	for _, p := range w.node.pods {
@@ -199,7 +199,7 @@ func (w *World) places() []string {
 
 func (w *World) latePaths() []string {
 	var all []string
-	for _, l := range w.weather.late {
+	for _, l := range w.active.late {
 		if !slices.Contains(all, l.path) {
 			all = append(all, l.path)
 		}
@@ -207,7 +207,7 @@ func (w *World) latePaths() []string {
 	return all
 }
 
-// do makes a choice and checks what came of it; false: it cannot be made here.
+// do makes a choice and checks the result; false: it cannot be made now.
 func (w *World) do(c Choice) bool {
 	mark := len(w.log)
 	w.note("chooses: %s", c)
@@ -243,7 +243,7 @@ func (w *World) act(c Choice) bool {
 	case "tick", "audit", "vanish", "cap", "suppress":
 		return w.alive && w.event(c)
 	}
-	return w.badWeather(c)
+	return w.setFault(c)
 }
 
 func (w *World) waiting(key string, hung bool) *Op {
@@ -309,10 +309,10 @@ func (w *World) next(p *Pod) bool {
 		return false
 	case p.phase == wanted:
 		p.attempts++
-		p.sandbox, p.phase, p.told = fmt.Sprintf("sb-%s-%d", p.Name, p.attempts), asked, p.size()
-		p.inPlace.written = p.told
+		p.sandbox, p.phase, p.reported = fmt.Sprintf("sb-%s-%d", p.Name, p.attempts), asked, p.size()
+		p.inPlace.written = p.reported
 		w.kernel.Mkdir(p.Parent(), 0)
-		quota := cgroupQuota(p.told.limit)
+		quota := cgroupQuota(p.reported.limit)
 		if err := w.apply(p.Parent(), quota); err != nil {
 			panic(err) // of a cgroup that was just made
 		}
@@ -350,7 +350,7 @@ func (w *World) stop(o *part) {
 	w.dispatch()
 }
 
-// end is the end of a pod; unsaid: the runtime does not announce it.
+// end ends a pod; unsaid: the runtime does not announce it.
 func (w *World) end(p *Pod, unsaid bool) {
 	n := &w.node
 	w.kernel.Rmdir(p.Parent())
@@ -381,20 +381,19 @@ func (w *World) daemon(c Choice) bool {
 	case c.Do == "start" && !w.alive:
 		w.alive = true
 		saved := w.disk.load(w.clock().Add(w.jump), w.elapsed)
-		w.letGo(saved.Places())
+		w.revokeUnrecorded(saved.Places())
 		w.shell.Start(saved)
 	case c.Do == "kill" && w.alive:
 		w.shell.Kill()
 		w.alive, w.ops = false, nil
-		w.weather.panicking = ""
+		w.active.panicking = ""
 		n.drop()
 		w.dispatch()
-		// systemd has done or lost what it was asked for by the time that a new
-		// daemon looks.
+		// By the time that a new daemon reads cgroups, systemd has completed or lost its jobs.
 		if c.How == howLate {
 			w.landLate(func(lateWrite) bool { return true })
 		}
-		w.weather.late = nil
+		w.active.late = nil
 	case c.Do == "clock" && !w.alive:
 		d, err := time.ParseDuration(c.What)
 		if err != nil {
@@ -405,7 +404,7 @@ func (w *World) daemon(c Choice) bool {
 		w.disk = disk{}
 	case c.Do == "connect" && w.alive && !n.connected:
 		if view := w.shell.View(); !view.Synced || view.Unread {
-			w.forgetSizes()
+			w.revokeUnrecordedSizes()
 		}
 		n.connected = true
 		w.call(&Request{Kind: Connected})
@@ -423,7 +422,7 @@ func (w *World) daemon(c Choice) bool {
 	return true
 }
 
-// event is something that the daemon hears from elsewhere.
+// event is an event that does not come from the runtime.
 func (w *World) event(c Choice) bool {
 	r := &Request{Kind: RequestKind(c.Do)}
 	switch c.Do {
@@ -447,8 +446,8 @@ func (w *World) event(c Choice) bool {
 	return true
 }
 
-func (w *World) badWeather(c Choice) bool {
-	f := &w.weather
+func (w *World) setFault(c Choice) bool {
+	f := &w.active
 	switch c.Do {
 	case "late":
 		before := len(f.late)

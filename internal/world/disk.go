@@ -8,17 +8,17 @@ import (
 	"github.com/quietcore/quietcore/internal/state"
 )
 
-// disk keeps the state file as text, so that nothing is shared with its writer. What the
-// file has about time is production's.
+// disk keeps the state file as text, so that nothing is shared with its writer. Its time stamps are
+// written by production code.
 type disk struct {
 	text   []byte
 	failed bool // the last save
 }
 
-// bootedBefore is how long the machine has been up when the world begins.
+// bootedBefore is how long before the start of a run the machine booted.
 const bootedBefore = time.Minute
 
-// save is given the time by the wall and since the world began.
+// save stores a snapshot at a wall-clock time; elapsed is since the start of the run.
 func (d *disk) save(s state.Snapshot, wall time.Time, elapsed time.Duration) {
 	text, err := json.Marshal(s.Stamped(wall, bootedBefore+elapsed))
 	if err != nil {
@@ -27,7 +27,7 @@ func (d *disk) save(s state.Snapshot, wall time.Time, elapsed time.Duration) {
 	d.text = text
 }
 
-// load is what a new daemon finds.
+// load is the state that a new daemon finds.
 func (d *disk) load(wall time.Time, elapsed time.Duration) state.Snapshot {
 	var s state.Snapshot
 	if d.text == nil {
@@ -39,9 +39,8 @@ func (d *disk) load(wall time.Time, elapsed time.Duration) state.Snapshot {
 	return s.Timed(wall, bootedBefore+elapsed)
 }
 
-// file is the pods in the state file, while the disk works: no save is
-// under way, and the last one did not fail. Then nothing may be ahead of the file, unless the
-// daemon has no machine to save from.
+// file is the pods in the state file; well is false while the file may be behind: a save is in flight,
+// the last one failed, or the daemon has no machine to save from.
 func (w *World) file() (saved map[string]state.Pod, well bool) {
 	saves := slices.ContainsFunc(w.ops, func(o *Op) bool { return o.Kind == Save })
 	if saves || w.disk.failed || w.shell.View().Frozen {
@@ -51,7 +50,7 @@ func (w *World) file() (saved map[string]state.Pod, well bool) {
 	return found.Places(), true
 }
 
-// checkAhead wants the file not to contradict what is decided of an owner when masks are written.
+// checkAhead requires that the file does not contradict the grant of an owner when masks are written.
 func (w *World) checkAhead(o *Op) {
 	if o.Kind != Write || o.Values.CPUs.IsZero() || !w.alive {
 		return
@@ -64,7 +63,8 @@ func (w *World) checkAhead(o *Op) {
 	for _, p := range w.node.pods {
 		place, named := saved[p.UID()]
 		if grant := grants[p.UID()]; named && p.live() && w.owned(p, place.CPUs) != w.owned(p, grant) {
-			w.violate(PropGrant, "%s is written, %s owns %s, and the file says %q", o.Path, p.Name, grant, place.CPUs)
+			w.violate(PropGrant, "%s is written while %s owns %s and the state file has %q", o.Path, p.Name, grant,
+				place.CPUs)
 		}
 	}
 }

@@ -1,11 +1,11 @@
 // Package world is a simulated node for tests of the daemon's shell: kernel,
 // container runtime, kubelet, disk, clock and what goes wrong with each of them.
 //
-// The shell under test does no I/O of its own. Whatever it wants from outside is an
-// Op, which waits until the world chooses it and decides how it ends; whatever
-// happens to the shell is a Request. One choice is made at a time, by a seed, and
-// after each of them the promises of the design are checked. So a seed decides every
-// order of things, and a run of the same seed is the same run.
+// The shell under test does no I/O of its own. Each I/O operation is an Op, which waits
+// until the world chooses it and decides how it ends; every input of the shell is a
+// Request. The seed makes one choice at a time, and after each the properties of the
+// design are checked. So a seed decides the order of all events, and runs of the same
+// seed are identical.
 //
 //	report := world.Play(world.Config{Seed: 7, Faults: world.AllFaults, Steps: 300}, newShell)
 //	if report.Violation != nil {

@@ -24,33 +24,32 @@ const (
 
 var errInjected = errors.New("input/output error (injected)")
 
-// lateWrite is a write that its sender has given up and that is yet to come.
+// lateWrite is a write that has timed out and takes effect later.
 type lateWrite struct {
 	of     *Op
 	path   string
 	values cgroup.Values
-	until  time.Time // no later
+	until  time.Time // when it takes effect at the latest
 }
 
-// lateLimit is how long after its time-out a write takes effect at the latest.
+// lateLimit is how long after its timeout a write takes effect at the latest.
 const lateLimit = 10 * time.Second
 
-// weather is what is wrong with the world at the moment.
-type weather struct {
+// activeFaults are the faults that are active at the moment.
+type activeFaults struct {
 	late       []lateWrite
-	blind      []string // cgroups that look gone with all below; "/" is all of them
-	unreadable []string // cgroups that cannot be read, the same
+	blind      []string // cgroups that look gone, with their descendants; "/" is all of them
+	unreadable []string // cgroups that cannot be read, with their descendants
 	// panicking is how the next step panics: before or after it has changed the
-	// machine; lasting: whenever that event comes again.
+	// machine; lasting: every later step of the same event panics, too.
 	panicking string
 	lasting   bool
 	poisoned  map[string]string // how the step of an event panics, by the event's key
 	defect    string            // one of Places where the daemon panics; empty: nowhere
-	stays     bool              // defect is not over when it was met
+	stays     bool              // defect stays active after a panic
 }
 
-// Places are those at which a defect may make the daemon panic: points that it passes, what it
-// logs, and results that it takes in.
+// Places are where a defect may make the daemon panic: failpoints, log lines, and results of effects.
 var Places = []string{
 	"event.taken", "event.stepped", "event.handed", "cap.saved", "create.vacated", "update.vacated", "sync.begun",
 	"sync.read", "sync.taken", "vanish.found", "log pool", "log container", "result of write", "result of save",
@@ -58,11 +57,11 @@ var Places = []string{
 
 // Defect reports whether the daemon panics at a place.
 func (w *World) Defect(place string) bool {
-	if w.weather.defect != place {
+	if w.active.defect != place {
 		return false
 	}
-	if !w.weather.stays {
-		w.weather.defect = ""
+	if !w.active.stays {
+		w.active.defect = ""
 	}
 	w.note("defect at %s", place)
 	return true
@@ -74,14 +73,14 @@ func covers(list []string, path string) bool {
 	})
 }
 
-// Look does a read at once, with what is wrong at the moment. It is safe for
-// several goroutines while the world waits for the shell.
+// Look reads at once, subject to the active faults. It is safe for concurrent use while the
+// world waits for the shell.
 func (w *World) Look(what, path string) Result {
 	path = strings.Trim(path, "/")
 	switch {
-	case covers(w.weather.unreadable, path):
+	case covers(w.active.unreadable, path):
 		return Result{Err: fmt.Errorf("read %s: %w", path, errInjected)}
-	case covers(w.weather.blind, path):
+	case covers(w.active.blind, path):
 		return Result{Err: fmt.Errorf("read %s: %w", path, cgroup.ErrGone)}
 	}
 	if path == "" {
@@ -95,26 +94,26 @@ func (w *World) Look(what, path string) Result {
 	return Result{Seen: e, Err: err}
 }
 
-// PanicIn reports whether the step of an event panics: "before" it has changed the
-// machine, "after" that, or "" for not at all.
+// PanicIn is how the step of an event panics: "before" or "after" it has changed the machine; empty:
+// it does not.
 func (w *World) PanicIn(e policy.Event) string {
 	key := eventKey(e)
-	if how, ok := w.weather.poisoned[key]; ok {
+	if how, ok := w.active.poisoned[key]; ok {
 		return how
 	}
-	how := w.weather.panicking
+	how := w.active.panicking
 	if how == "" {
 		return ""
 	}
-	w.weather.panicking = ""
+	w.active.panicking = ""
 	w.note("panic %s %s", how, key)
-	if w.weather.lasting {
-		w.weather.poisoned[key] = how
+	if w.active.lasting {
+		w.active.poisoned[key] = how
 	}
 	return how
 }
 
-// eventKey names an event by what it is about.
+// eventKey names an event by its kind and subject.
 func eventKey(e policy.Event) string {
 	kind := strings.TrimPrefix(fmt.Sprintf("%T", e), "policy.")
 	switch e := e.(type) {
@@ -132,8 +131,7 @@ func eventKey(e policy.Event) string {
 	return kind
 }
 
-// apply is a write that the kernel sees now. Earlier ones of the same cgroup that
-// were late come before it.
+// apply is a write that takes effect now. Late writes of the same cgroup take effect before it.
 func (w *World) apply(path string, v cgroup.Values) error {
 	w.landLate(func(l lateWrite) bool { return l.path == path })
 	return w.kernel.Apply(context.Background(), path, v)
@@ -142,17 +140,17 @@ func (w *World) apply(path string, v cgroup.Values) error {
 // landLate lets late writes take effect, in order.
 func (w *World) landLate(which func(lateWrite) bool) {
 	var rest, due []lateWrite
-	for _, l := range w.weather.late {
+	for _, l := range w.active.late {
 		if which(l) {
 			due = append(due, l)
 		} else {
 			rest = append(rest, l)
 		}
 	}
-	w.weather.late = rest
+	w.active.late = rest
 	for _, l := range due {
 		w.note("late write of %s", l.path)
-		_ = w.kernel.Apply(context.Background(), l.path, l.values) // gone by now: so is its effect
+		_ = w.kernel.Apply(context.Background(), l.path, l.values) // the cgroup may be gone by now
 	}
 }
 
@@ -172,7 +170,7 @@ func (w *World) finish(o *Op, how string) {
 		if how != howFails {
 			w.disk.save(o.State, w.clock().Add(w.jump), w.elapsed)
 		}
-		w.disk.failed = how != howOK || w.weather.defect == "result of save"
+		w.disk.failed = how != howOK || w.active.defect == "result of save"
 		if how != howOK {
 			r.Err = fmt.Errorf("save state: %w", errInjected)
 		}
@@ -188,7 +186,7 @@ func (w *World) write(o *Op, how string) error {
 		_ = w.apply(o.Path, o.Values)
 		return fmt.Errorf("write %s: %w", o.Path, errInjected)
 	case howLate:
-		w.weather.late = append(w.weather.late, lateWrite{o, o.Path, o.Values, w.clock().Add(lateLimit)})
+		w.active.late = append(w.active.late, lateWrite{o, o.Path, o.Values, w.clock().Add(lateLimit)})
 		return fmt.Errorf("write %s: %w", o.Path, cgroup.ErrInFlight)
 	case howDropped:
 		return fmt.Errorf("write %s: %w", o.Path, cgroup.ErrInFlight)

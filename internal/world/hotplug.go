@@ -32,7 +32,7 @@ func (w *World) hotplug(c Choice) bool {
 	if w.alive {
 		granted = w.shell.View().Grants()
 	}
-	for _, p := range w.node.pods { // it is given others, by this daemon or the next
+	for _, p := range w.node.pods { // this daemon or the next one gives the pod other CPUs
 		set := p.grant.Or(granted[p.UID()])
 		p.excused = p.excused || set.Intersects(&off)
 	}
@@ -42,7 +42,7 @@ func (w *World) hotplug(c Choice) bool {
 	return true
 }
 
-// announceCPUs is the watcher of /sys, which compares what is on with what is known.
+// announceCPUs is the watcher of /sys: it notifies the daemon if it has other CPUs as online.
 func (w *World) announceCPUs() {
 	if w.alive && w.shell.View().Online != w.topo.Online() {
 		w.call(&Request{Kind: Happened, Event: policy.Hardware{Topology: w.topo}})

@@ -13,23 +13,23 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// phase is how far a pod's sandbox or a container is.
+// phase is the phase of a pod's sandbox or a container.
 type phase int
 
 const (
-	wanted  phase = iota // kubelet will ask for it
-	asked                // the runtime is asked
-	ready                // a sandbox that runs, a container that is created
-	running              // a container with a task
+	wanted  phase = iota // kubelet will ask the runtime for it
+	asked                // kubelet has asked the runtime
+	ready                // the sandbox runs, the container is created
+	running              // the container has a task
 	over
 )
 
-// Spec is what a pod asks for.
+// Spec is the spec of a pod.
 type Spec struct {
 	Class          policy.Class
 	QoS            policy.QoS
 	Request, Limit int64 // in milli-CPUs; no limit: 0
-	// Side is what its second container has of that; 0: it has one container.
+	// Side is the second container's part of these; 0: the pod has one container.
 	Side int64
 	// Mixed means that its first container owns CPUs of its own and the second shares the pool.
 	Mixed bool
@@ -41,20 +41,21 @@ type Pod struct {
 	Spec
 
 	sandbox  string
-	told     size // the size that the runtime got with the sandbox at its creation
+	reported size // what the runtime got with the sandbox, and still reports
 	attempts int
 	phase    phase
 	parts    []*part
 	made     int // containers so far
-	// grant is what the shell promised the pod for its own; empty: nothing.
+	// grant are the CPUs that the shell granted the pod; empty: none.
 	grant cpuset.Set
-	// off are the CPUs that were off when they were promised: they may be of the pod too.
+	// off are CPUs that were offline at a grant: the pod may own them too.
 	off cpuset.Set
-	// untold: it was created while there was no connection, and no Synchronize has listed it since.
-	untold bool
-	// behind is the write of its slice that was under way when it came: the plan is from before.
-	behind *Op
-	// excused: CPUs of its own went offline, so that it may be moved.
+	// unannounced means that it was created without a connection, and no Synchronize has listed it since.
+	unannounced bool
+	// sliceWrite is the write of its slice that was in flight when it started, and whose plan did not
+	// include it; nil: there was none.
+	sliceWrite *Op
+	// excused means that CPUs of its own went offline, so it may be moved.
 	excused bool
 	inPlace inPlace
 }
@@ -79,14 +80,14 @@ type Container struct {
 	cpus  string // what the runtime stores
 	quota int64
 	// created is when kubelet asked for it.
-	created time.Time
-	early   bool // it was created before the daemon knew the owners
-	apart   bool // since it was started it has been off the CPUs of all owners
-	// fell is what it has since all the CPUs of a mask on the way to it went off.
-	fell cpuset.Set
+	created  time.Time
+	early    bool // it was created before the daemon knew all owners
+	isolated bool // it has been off the CPUs of all owners
+	// fallback are the CPUs that it uses since all CPUs of a mask above it went offline.
+	fallback cpuset.Set
 }
 
-// UID is the pod's, its name by which cgroups are called.
+// UID is the pod's UID, which its cgroup is named after.
 func (p *Pod) UID() string { return "uid-" + p.Name }
 
 // Parent is the pod's cgroup.
@@ -108,7 +109,7 @@ func (p *Pod) owns() bool { return p.Class == policy.LSE || p.Class == policy.LS
 // owns reports whether a container runs on CPUs of its own, or on its pod's.
 func (c *Container) owns() bool { return c.Pod.owns() && (!c.Pod.Mixed || c.part == c.Pod.parts[0]) }
 
-// ownSize is what a pod asks to own.
+// ownSize is the part of a pod's size that asks for CPUs of its own.
 func (p *Pod) ownSize() size {
 	if p.Mixed {
 		return p.parts[0].size
@@ -131,7 +132,7 @@ func cpuOf(s size, cpus string) *api.LinuxCPU {
 
 func (s size) shares() uint64 { return uint64(max(s.request*1024/1000, 2)) }
 
-// size is the sum of the pod's containers, as its spec is now.
+// size is the sum of the pod's containers in its current spec.
 func (p *Pod) size() size {
 	var sum size
 	for _, part := range p.parts {
@@ -141,12 +142,12 @@ func (p *Pod) size() size {
 	return sum
 }
 
-// running lists the pod's parts that run.
+// running are the pod's parts whose container runs.
 func (p *Pod) running() []*part {
 	return slices.DeleteFunc(slices.Clone(p.parts), func(o *part) bool { return !o.is(running) })
 }
 
-// part is the one of a name; empty: the first.
+// part finds a part by its name; empty: the first one.
 func (p *Pod) part(name string) *part {
 	for _, o := range p.parts {
 		if name == "" || o.name == name {
@@ -162,7 +163,7 @@ func (o *part) is(phases ...phase) bool { return o.ctr != nil && slices.Contains
 // due reports whether kubelet has to create or start the part's container.
 func (o *part) due() bool { return o.ctr == nil || o.is(ready, over) }
 
-// API is the pod in the runtime's words, with the sandbox that a request is about.
+// API is the pod as the runtime reports it, with the sandbox that a request is about.
 func (p *Pod) API(sandbox string) *api.PodSandbox {
 	labels := map[string]string{}
 	if p.Class != "" {
@@ -176,16 +177,16 @@ func (p *Pod) API(sandbox string) *api.PodSandbox {
 		Id: sandbox, Uid: p.UID(), Name: p.Name, Namespace: "default", Labels: labels, Annotations: annotations,
 		Linux: &api.LinuxPodSandbox{
 			CgroupParent: "/" + p.Parent(),
-			PodResources: &api.LinuxResources{Cpu: cpuOf(p.told, "")},
+			PodResources: &api.LinuxResources{Cpu: cpuOf(p.reported, "")},
 			Resources:    &api.LinuxResources{Cpu: &api.LinuxCPU{Shares: api.UInt64(2)}},
 		},
 	}
 }
 
-// SandboxID is the pod's present sandbox.
+// SandboxID is the pod's current sandbox.
 func (p *Pod) SandboxID() string { return p.sandbox }
 
-// API is the container in the runtime's words, with what the runtime stores of it.
+// API is the container as the runtime reports it, with the resources that the runtime stores.
 func (c *Container) API(sandbox string) *api.Container {
 	cpu := cpuOf(c.size, c.cpus)
 	if c.quota != 0 {
@@ -206,11 +207,11 @@ func (c *Container) API(sandbox string) *api.Container {
 
 // node is kubelet and the runtime.
 type node struct {
-	pods      []*Pod // in order of their coming; those that are over are dropped
+	pods      []*Pod // in order of creation, without those that have ended
 	named     int
 	connected bool
 	synced    bool
-	// The runtime asks a plugin one thing at a time.
+	// The runtime sends a plugin one request at a time.
 	queue    []*Request
 	inFlight *Request
 }
@@ -224,7 +225,7 @@ func (n *node) pod(name string) *Pod {
 	return nil
 }
 
-// running lists the containers that run.
+// running are the containers that run.
 func (n *node) running() []*Container {
 	var all []*Container
 	for _, p := range n.pods {
@@ -235,7 +236,7 @@ func (n *node) running() []*Container {
 	return all
 }
 
-// made lists those that are created, and those that run.
+// made are the containers that are created or run.
 func (n *node) made() []*Container {
 	var all []*Container
 	for _, p := range n.pods {
@@ -248,7 +249,7 @@ func (n *node) made() []*Container {
 	return all
 }
 
-// containerAt is the one whose cgroup has a path.
+// containerAt is the running container whose cgroup has a path.
 func (n *node) containerAt(path string) *Container {
 	for _, c := range n.running() {
 		if c.Path() == path {
@@ -262,7 +263,7 @@ func (n *node) enqueue(kind RequestKind, p *Pod, c *Container) {
 	n.queue = append(n.queue, &Request{Kind: kind, Pod: p, Container: c, sandbox: p.sandbox})
 }
 
-// busy reports whether the runtime has something to ask about a pod.
+// busy reports whether the runtime has a request about a pod.
 func (n *node) busy(p *Pod) bool {
 	return n.inFlight != nil && n.inFlight.Pod == p ||
 		slices.ContainsFunc(n.queue, func(r *Request) bool { return r.Pod == p })
@@ -281,11 +282,11 @@ func (n *node) due(p *Pod) bool {
 	return false
 }
 
-// newName is the name of the next pod of a kind. Names are part of a choice, so that
-// they stay the same where others are left out.
+// newName is the name of the next pod of a kind. Names are part of a choice, so they stay the same
+// when other choices are left out.
 func (n *node) newName(kind string) string { return fmt.Sprintf("p%d-%s", n.named+1, kind) }
 
-// add makes kubelet want a pod, whose name ends in one of podKinds.
+// add adds a pod to kubelet's list. Its name ends in one of podKinds.
 func (n *node) add(name string) bool {
 	_, kind, _ := strings.Cut(name, "-")
 	k, ok := podKinds[kind]
@@ -306,7 +307,7 @@ func (n *node) add(name string) bool {
 	return true
 }
 
-// podKinds are the pods that kubelet wants, by a short name.
+// podKinds are the kinds of pods, by a short name.
 var podKinds = map[string]Spec{
 	"lse2":  {Class: policy.LSE, QoS: policy.Guaranteed, Request: 2000, Limit: 2000},
 	"lse4":  {Class: policy.LSE, QoS: policy.Guaranteed, Request: 4000, Limit: 4000},
@@ -326,7 +327,7 @@ var podKinds = map[string]Spec{
 	"mix3":  {Class: policy.LSE, QoS: policy.Burstable, Request: 3200, Limit: 3200, Side: 200, Mixed: true},
 }
 
-// kindWeights is how often kubelet wants each of them.
+// kindWeights is how often each of them is chosen.
 var kindWeights = []struct {
 	kind   string
 	weight int
@@ -336,8 +337,7 @@ var kindWeights = []struct {
 	{"pair4", 2}, {"pair", 1}, {"mix2", 2}, {"mix3", 2},
 }
 
-// drop is the end of the runtime's connection. What it asked and was about to ask goes on
-// without an answer.
+// drop ends the runtime's connection. The runtime goes on with its requests without a reply.
 func (n *node) drop() {
 	if r := n.inFlight; r != nil && r.Kind != Synchronize {
 		n.queue = slices.Insert(n.queue, 0, r)
@@ -361,13 +361,13 @@ func (n *node) lists() (pods []*Pod, ctrs []*Container) {
 	return pods, ctrs
 }
 
-// requestLimit is the runtime's patience with a plugin.
+// requestLimit is the runtime's timeout of a plugin.
 const requestLimit = 2 * time.Second
 
-// asked is what kubelet asks for a container.
+// asked are the values that kubelet requests for a container's cgroup.
 func (c *Container) asked() cgroup.Values { return cgroupQuota(c.size.limit) }
 
-// values are what the runtime writes to a container's cgroup.
+// values are those that the runtime writes to a container's cgroup.
 func (c *Container) values() cgroup.Values {
 	v := c.asked()
 	if c.quota != 0 {

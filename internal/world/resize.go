@@ -12,30 +12,30 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// inPlace is what resizes in place make of a pod.
+// inPlace is the state of a pod's resizes in place.
 type inPlace struct {
-	resize  *resize // what kubelet is about to change; nil: nothing
-	written size    // what kubelet wrote to the pod's cgroup last
-	missed  bool    // the daemon was not notified of the last one
-	// resized means that the daemon may hold fewer or more CPUs to be the pod's than grant, since
-	// a resize is under way or was given up. held are those.
+	resize  *resize // the resize in progress; nil: none
+	written size    // the last values that kubelet wrote to the pod's cgroup
+	missed  bool    // the daemon was not notified of the last resize
+	// resized means that the daemon may have fewer or more CPUs for the pod than grant, since a
+	// resize is in progress or was given up. held are those.
 	resized bool
 	held    cpuset.Set
-	once    cpuset.Set // all that was ever the pod's: a state file may still say so
+	once    cpuset.Set // all CPUs that the pod ever owned: a state file may still have them
 }
 
-// resize is what kubelet is doing to change a pod in place: first what grows of the pod's
-// cgroup, then the containers, then what shrinks. The runtime is notified of each half of the
-// pod's values before kubelet writes it, and may refuse it, which ends the resize.
+// resize is a resize of a pod in place. Kubelet raises values of the pod's cgroup first, then resizes
+// the containers, then lowers values of the pod's cgroup. It notifies the runtime of each of the pod's
+// values before it writes them; the runtime may refuse, which ends the resize.
 type resize struct {
 	part  *part
 	steps []resizeStep
-	// current is what kubelet holds the pod's cgroup to have.
+	// current are the values of the pod's cgroup as kubelet knows them.
 	current size
 	to      size
 }
 
-// resizeStep is one thing that kubelet does for a resize.
+// resizeStep is one step of a resize.
 type resizeStep string
 
 const (
@@ -76,7 +76,7 @@ func (w *World) wantResize(p *Pod, request string) bool {
 	return true
 }
 
-// toResize is the part that runs with another size than its spec's.
+// toResize is a part that runs with another size than in the spec; nil: none does.
 func (p *Pod) toResize() *part {
 	for _, o := range p.running() {
 		if o.ctr.size != o.size {
@@ -114,7 +114,7 @@ func (w *World) beginResize(p *Pod) {
 	w.stepResize(p)
 }
 
-// stepResize asks the runtime for the next step.
+// stepResize queues the runtime's request for the next step.
 func (w *World) stepResize(p *Pod) {
 	r := p.inPlace.resize
 	if len(r.steps) == 0 {
@@ -137,14 +137,14 @@ func (w *World) stepResize(p *Pod) {
 	w.node.queue = append(w.node.queue, req)
 }
 
-// resizeAnswered goes on with a resize. Of one that is refused the spec is taken back.
+// resizeAnswered continues a resize. If it is refused, the spec is reverted.
 func (w *World) resizeAnswered(a Answer) {
 	p := a.To.Pod
 	r := p.inPlace.resize
 	if r == nil {
 		return
 	}
-	if a.Err != nil { // kubelet tries it again, until the user sees that it is refused
+	if a.Err != nil { // kubelet tries again, until the user sees the refusal
 		p.inPlace.resize = nil
 		if refusal := (*policy.Refusal)(nil); errors.As(a.Err, &refusal) {
 			r.part.size = r.part.ctr.size
@@ -167,7 +167,7 @@ func (w *World) resizeAnswered(a Answer) {
 	}
 }
 
-// podUpdated is kubelet's own write, after the runtime was notified.
+// podUpdated is kubelet's write of the pod's cgroup after the runtime was notified.
 func (w *World) podUpdated(p *Pod) {
 	r := p.inPlace.resize
 	if r == nil {
@@ -184,24 +184,24 @@ func (w *World) podUpdated(p *Pod) {
 	w.stepResize(p)
 }
 
-// weigh is kubelet's write of a pod's weight. It is refused where the cgroup is idle.
+// weigh is kubelet's write of a pod's weight. The kernel refuses it if the cgroup is idle.
 func (w *World) weigh(p *Pod) {
 	if milli := p.inPlace.written.request; milli > 0 {
 		_ = w.apply(p.Parent(), cgroup.Values{Weight: cgroup.WeightOf(milli)})
 	}
 }
 
-// updated is a container that the runtime gives other values: kubelet's, or the answer's.
+// updated is the runtime's write of a container's new values: kubelet's, or those of the reply.
 func (w *World) updated(o *part, a Answer) {
 	c, p := o.ctr, o.ctr.Pod
 	if c.phase != running {
 		return
 	}
-	c.size, p.inPlace.missed = o.size, a.unasked
+	c.size, p.inPlace.missed = o.size, a.unconnected
 	c.quota = a.Quota
 	if a.CPUs != "" {
 		c.cpus = a.CPUs
-		e, _ := w.kernel.Effective(c.Path()) // gone: it has none
+		e, _ := w.kernel.Effective(c.Path()) // a cgroup that is gone has no CPUs
 		w.checkStart(c, e.CPUs)
 	}
 	if err := w.apply(c.Path(), c.values()); err != nil {
@@ -209,7 +209,7 @@ func (w *World) updated(o *part, a Answer) {
 	}
 }
 
-// nameOf is how a choice names a part: the first one has no name there.
+// nameOf is the name of a part in a choice: empty for the first one.
 func (p *Pod) nameOf(o *part) string {
 	if slices.Index(p.parts, o) == 0 {
 		return ""
@@ -217,9 +217,9 @@ func (p *Pod) nameOf(o *part) string {
 	return o.name
 }
 
-// followResizes takes over what resizes made the daemon take from owners: it may be others'.
-// What they made it add is promised once the pod runs on it and no other pod does: an owner that ran in
-// the pool has others beside it until they have left.
+// followResizes updates grants after resizes. CPUs that the daemon took from an owner are not granted any
+// more, since others may get them. CPUs that it added are granted once the pod runs on them and no other pod
+// does: an owner that ran in the pool has others beside it until these have moved.
 func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 	for _, p := range w.node.pods {
 		grant := grants[p.UID()]
@@ -231,7 +231,7 @@ func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 		if more := now.Minus(p.grant); !more.IsEmpty() {
 			tasks := w.tasks()
 			now = now.Minus(more.And(w.shared(p, tasks)))
-			cameFirst(tasks, more)
+			excludeEarly(tasks, more)
 		}
 		p.inPlace.held, p.grant = grant, now
 		p.off = p.off.Or(w.heldOff(view))
@@ -241,7 +241,7 @@ func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 	}
 }
 
-// shared is what others than a pod may run on, those included that are created and not started.
+// shared are the CPUs that other pods may run on, including containers that are created and not started.
 func (w *World) shared(p *Pod, tasks []task) cpuset.Set {
 	var all cpuset.Set
 	for i := range tasks {
@@ -262,8 +262,8 @@ func (w *World) shared(p *Pod, tasks []task) cpuset.Set {
 	return all
 }
 
-// confinedTo is where a pod runs that was given CPUs when it was created: a container that came
-// while there was no daemon may run anywhere.
+// confinedTo are the CPUs that a pod runs on; empty if one of its containers was created without a daemon,
+// and so may run anywhere.
 func (w *World) confinedTo(p *Pod) cpuset.Set {
 	if slices.ContainsFunc(p.running(), func(o *part) bool { return o.ctr.early }) {
 		return cpuset.Set{}
@@ -271,7 +271,7 @@ func (w *World) confinedTo(p *Pod) cpuset.Set {
 	return w.runsOn(p)
 }
 
-// runsOn is where a pod's containers may run.
+// runsOn are the CPUs that a pod's containers with CPUs of their own may run on.
 func (w *World) runsOn(p *Pod) cpuset.Set {
 	var cpus cpuset.Set
 	for _, o := range p.running() {
@@ -285,7 +285,7 @@ func (w *World) runsOn(p *Pod) cpuset.Set {
 	return cpus
 }
 
-// follows reports whether CPUs are what a resize may make of the pod's: some fewer, or some more.
+// follows reports whether CPUs may be the result of a resize of the pod: fewer than it has, or more.
 func (p *Pod) follows(cpus cpuset.Set) bool {
 	if back := p.inPlace.once; back != p.grant && p.grant.SubsetOf(&cpus) && cpus.SubsetOf(&back) {
 		return true

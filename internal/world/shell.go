@@ -13,20 +13,20 @@ import (
 
 // Shell is a daemon under test. The world calls it from one goroutine.
 type Shell interface {
-	// Start begins a life of the daemon with what the disk holds.
+	// Start starts the daemon with the state file's content.
 	Start(saved state.Snapshot)
-	// Kill ends the life as kill -9 does: none of its ops takes effect any more.
+	// Kill ends the daemon as kill -9 does: none of its ops takes effect any more.
 	Kill()
-	// Call delivers a request. It does not wait for the answer.
+	// Call delivers a request. It does not wait for the reply.
 	Call(*Request)
-	// Run lets time pass and then everything run until it waits for the world.
-	Run(time.Duration) Heard
+	// Run lets time pass, then runs the daemon until everything in it waits for the world.
+	Run(time.Duration) Output
 	// View is the daemon's own view of the node. It is called only between two Runs.
 	View() View
 }
 
-// Heard is what a shell has produced since the last Run.
-type Heard struct {
+// Output is what a shell has produced since the last Run.
+type Output struct {
 	Ops     []*Op
 	Answers []Answer
 	Panics  []string // that nothing in the shell recovered
@@ -34,14 +34,14 @@ type Heard struct {
 
 // View is the state of a daemon as the checks need it.
 type View struct {
-	Synced  bool // it has taken over what runs
+	Synced  bool // it has taken over running pods
 	Frozen  bool // it has no machine to decide or save from
-	Unread  bool // it withholds what pods that it has not read yet may own
+	Unread  bool // there are pods whose cgroups it has not read, and it withholds CPUs that they may own
 	Settled bool // everything decided is written, read back and saved
 	Shared  cpuset.Set
 	BE      cpuset.Set
-	Online  cpuset.Set // as the daemon knows the machine
-	// Grants is what pods own, by UID; offline CPUs included. It is dearer than the rest.
+	Online  cpuset.Set // as far as the daemon knows
+	// Grants are the CPUs that pods own, by UID, including offline ones. It costs more than the rest.
 	Grants func() map[string]cpuset.Set
 }
 
@@ -52,18 +52,18 @@ const (
 	Write Kind = "write" // values to a cgroup
 	Read  Kind = "read"  // of a cgroup, or a list of its children
 	Save  Kind = "save"  // the state file
-	Point Kind = "point" // nothing: a moment at which the shell may be killed
+	Point Kind = "point" // a failpoint: the shell may be killed there
 )
 
-// Op is something that the shell wants from outside and waits for.
+// Op is an I/O operation of the shell, which waits for its end.
 type Op struct {
 	Kind   Kind
 	Path   string // the cgroup's, or the point's name
 	What   string // which read: effective, cpus, allowed or children
 	Values cgroup.Values
 	State  state.Snapshot
-	// Finish is called once, by the world, with the result. An op of a life that is
-	// over is never finished.
+	// Finish is called once, by the world, with the result. Ops of a daemon that was killed are never
+	// finished.
 	Finish func(Result)
 
 	hung bool
@@ -86,10 +86,10 @@ type Result struct {
 	Names []string
 }
 
-// RequestKind names what happens to a shell.
+// RequestKind is the kind of an input of the shell.
 type RequestKind string
 
-// The runtime's requests, which are answered, and what else the daemon hears.
+// The runtime's requests, which need a reply, and the other inputs.
 const (
 	RunPod        RequestKind = "RunPodSandbox"
 	StopPod       RequestKind = "StopPodSandbox"
@@ -105,15 +105,15 @@ const (
 	RemoveCtr     RequestKind = "RemoveContainer"
 	Synchronize   RequestKind = "Synchronize"
 
-	Connected RequestKind = "connected" // a new connection to the runtime
-	Lost      RequestKind = "lost"      // its end
+	Connected RequestKind = "connected" // the runtime has connected
+	Lost      RequestKind = "lost"      // its connection is lost
 	Tick      RequestKind = "tick"
 	Audit     RequestKind = "audit"
-	Vanish    RequestKind = "vanish" // the round that looks for pods that are gone
-	Happened  RequestKind = "event"  // one that does not come from the runtime
+	Vanish    RequestKind = "vanish" // a round that looks for pods that are gone
+	Happened  RequestKind = "event"  // an event that does not come from the runtime
 )
 
-// Request is one thing that happens to the shell.
+// Request is one input of the shell.
 type Request struct {
 	Kind       RequestKind
 	Pod        *Pod
@@ -124,20 +124,20 @@ type Request struct {
 	Resources  *api.LinuxCPU // of an update
 
 	sent    time.Time
-	offline cpuset.Set // then
-	unread  bool       // then: the daemon did not know the owners
-	sandbox string     // of the pod at that time
+	offline cpuset.Set // when it was sent
+	unread  bool       // the daemon did not know all owners when it was sent
+	sandbox string     // of the pod when it was queued
 }
 
-// Sandbox is the id of the pod's sandbox that the request is about.
+// Sandbox is the ID of the pod's sandbox that the request is about.
 func (r *Request) Sandbox() string { return r.sandbox }
 
 // Answer is the shell's answer to a request.
 type Answer struct {
 	To    *Request
-	CPUs  string // the cpuset that the runtime is to give the container; empty: none
+	CPUs  string // the cpuset that the runtime has to set for the container; empty: none
 	Quota int64  // in milli-CPUs, policy.NoLimit for none; 0: unchanged
 	Err   error
 
-	unasked bool // the runtime had no connection and went on
+	unconnected bool // the runtime had no connection and went on without a reply
 }

@@ -2,8 +2,8 @@ package world
 
 import "slices"
 
-// Shorten leaves out as many choices of a failed run as it can while the same
-// promise stays broken. Choices that could not be made without those are left out too.
+// Shorten leaves out as many choices of a failed run as it can while the same property is
+// violated. Choices that depend on them are left out too.
 func Shorten(failed *Report, play func(Config) *Report) *Report {
 	best := failed
 	for size := max(len(best.Trace)/2, 1); ; size = max(size/2, 1) {

@@ -19,21 +19,21 @@ type Config struct {
 	Faults []Fault
 	Gates  Gates
 	Steps  int
-	// Swarm lets the seed leave out some of the faults and gates, so that the rest
-	// come more often.
+	// Swarm lets the seed leave out some of the faults and gates, so that the others are more
+	// frequent.
 	Swarm bool
-	// Ignore lists promises that are known to be broken.
+	// Ignore lists properties whose violations do not count.
 	Ignore []Property
-	// Trace, if not nil, is played instead of what the seed would choose. Choices
-	// that cannot be made where they stand are left out.
+	// Trace, if not nil, is played instead of the seed's choices. Choices that cannot be made
+	// are left out.
 	Trace []Choice
 }
 
 // Report is the result of a run.
 type Report struct {
 	Config    Config
-	Trace     []Choice // what was chosen
-	Digest    string   // of everything that happened, in order
+	Trace     []Choice // the choices that were made
+	Digest    string   // of all events, in order
 	Violation *Violation
 	Log       []string
 }
@@ -41,19 +41,19 @@ type Report struct {
 // String is the report of a failure with its choices.
 func (r *Report) String() string {
 	if r.Violation == nil {
-		return fmt.Sprintf("seed %d: all is well after %d choices, digest %s", r.Config.Seed, len(r.Trace), r.Digest)
+		return fmt.Sprintf("seed %d: no violation in %d choices, digest %s", r.Config.Seed, len(r.Trace), r.Digest)
 	}
 	return fmt.Sprintf("seed %d, faults %v, digest %s: %s\n%s",
 		r.Config.Seed, r.Config.Faults, r.Digest, r.Violation, FormatTrace(r.Trace))
 }
 
-// Grid is the machine that every world is.
+// Grid is the machine of every world.
 var Grid = topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2}
 
-// Begin is the time at which every world begins.
+// Begin is the time at which every run begins.
 func Begin() time.Time { return time.Unix(946684800, 0) }
 
-// World is a node and what goes wrong with it.
+// World is a node with its faults.
 type World struct {
 	cfg       Config
 	rng       *rand.Rand
@@ -62,7 +62,7 @@ type World struct {
 	kernel    *cgrouptest.Kernel
 	node      node
 	disk      disk
-	weather   weather
+	active    activeFaults
 	shell     Shell
 	alive     bool
 	ops       []*Op
@@ -72,7 +72,7 @@ type World struct {
 	violation *Violation
 }
 
-// NewShell makes a shell that asks the world for everything.
+// NewShell makes a shell whose I/O operations are ops of the world.
 type NewShell func(*World) Shell
 
 // Play executes a run.
@@ -85,7 +85,7 @@ func Play(cfg Config, newShell NewShell) *Report {
 		cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 19)), topo: topo,
 		kernel: cgrouptest.New(topo.Online()),
 	}
-	w.weather.poisoned = map[string]string{}
+	w.active.poisoned = map[string]string{}
 	if cfg.Swarm {
 		w.swarm()
 	}
@@ -160,7 +160,7 @@ func (w *World) Gated(k Kind) bool {
 // Topology is the machine's, as it is now.
 func (w *World) Topology() *topology.Topology { return w.topo }
 
-// Jump is how far the wall clock was set. It changes only between two lives.
+// Jump is how far the wall clock was set. It changes only while the daemon does not run.
 func (w *World) Jump() time.Duration { return w.jump }
 
 func (w *World) clock() time.Time { return Begin().Add(w.elapsed) }
@@ -169,11 +169,11 @@ func (w *World) note(format string, args ...any) {
 	w.log = append(w.log, fmt.Sprintf(format, args...))
 }
 
-// run lets time pass. A late write takes effect when it has to, and not at the end of a wait.
+// run lets time pass. A late write takes effect at its time, not at the end of a wait.
 func (w *World) run(d time.Duration) {
 	for end := w.elapsed + d; ; {
 		step := end - w.elapsed
-		for _, l := range w.weather.late {
+		for _, l := range w.active.late {
 			step = min(step, max(l.until.Sub(w.clock()), 0))
 		}
 		w.pass(step)
@@ -183,22 +183,22 @@ func (w *World) run(d time.Duration) {
 	}
 }
 
-// pass lets time pass and takes in what the shell wants and answers.
+// pass lets time pass and takes the shell's ops and replies.
 func (w *World) pass(d time.Duration) {
 	w.elapsed += d
-	heard := w.shell.Run(d)
-	slices.SortStableFunc(heard.Ops, func(a, b *Op) int { return cmp.Compare(a.key(), b.key()) })
-	for _, o := range heard.Ops {
+	out := w.shell.Run(d)
+	slices.SortStableFunc(out.Ops, func(a, b *Op) int { return cmp.Compare(a.key(), b.key()) })
+	for _, o := range out.Ops {
 		w.note("waits: %s %s", o.key(), valuesText(o))
 	}
-	w.ops = append(w.ops, heard.Ops...)
-	for _, o := range heard.Ops {
+	w.ops = append(w.ops, out.Ops...)
+	for _, o := range out.Ops {
 		w.checkAhead(o)
 	}
-	for _, p := range heard.Panics {
+	for _, p := range out.Panics {
 		w.violate(PropAlive, "the shell panicked: %s", p)
 	}
-	for _, a := range heard.Answers {
+	for _, a := range out.Answers {
 		w.answered(a)
 	}
 	w.dispatch()
@@ -219,14 +219,14 @@ func valuesText(o *Op) string {
 	return text
 }
 
-// dispatch hands the runtime's next request over, if there is one and nothing is
-// under way. A runtime without a connection asks nothing and goes on.
+// dispatch sends the runtime's next request, if there is one and none is in flight. A runtime without
+// a connection sends nothing and goes on.
 func (w *World) dispatch() {
 	n := &w.node
 	for (!w.alive || !n.connected) && len(n.queue) > 0 {
 		n.inFlight, n.queue = n.queue[0], n.queue[1:]
-		w.comesBehind(n.inFlight)
-		w.answered(Answer{To: n.inFlight, unasked: true})
+		w.noteSliceWrite(n.inFlight)
+		w.answered(Answer{To: n.inFlight, unconnected: true})
 	}
 	if !w.alive || n.inFlight != nil || !n.synced || len(n.queue) == 0 {
 		return
@@ -235,7 +235,7 @@ func (w *World) dispatch() {
 	w.call(n.inFlight)
 }
 
-// writing is the write of a cgroup that is under way; nil: there is none.
+// writing is the write of a cgroup that is in flight; nil: there is none.
 func (w *World) writing(path string) *Op {
 	for _, o := range w.ops {
 		if o.Kind == Write && o.Path == path {
@@ -245,10 +245,10 @@ func (w *World) writing(path string) *Op {
 	return nil
 }
 
-// comesBehind notes the write of its slice that is under way when a pod comes, announced or not.
-func (w *World) comesBehind(r *Request) {
+// noteSliceWrite records the write of its slice that is in flight when a pod starts, announced or not.
+func (w *World) noteSliceWrite(r *Request) {
 	if r.Kind == RunPod {
-		r.Pod.behind = w.writing(path.Dir(r.Pod.Parent()))
+		r.Pod.sliceWrite = w.writing(path.Dir(r.Pod.Parent()))
 	}
 }
 
@@ -258,17 +258,17 @@ func (w *World) call(r *Request) {
 	if r.Pod != nil {
 		what = r.Pod.Name
 	}
-	w.comesBehind(r)
+	w.noteSliceWrite(r)
 	w.note("calls: %s %s", r.Kind, what)
 	w.shell.Call(r)
 	w.run(0)
 }
 
-// answered is the runtime's reaction to an answer.
+// answered is the runtime's reaction to a reply.
 func (w *World) answered(a Answer) {
 	n := &w.node
 	if a.To != n.inFlight {
-		return // of a connection that is lost
+		return // it belongs to a connection that is lost
 	}
 	n.inFlight = nil
 	w.note("answers: %s cpus=%q quota=%d err=%v", a.To.Kind, a.CPUs, a.Quota, a.Err)
@@ -277,7 +277,7 @@ func (w *World) answered(a Answer) {
 		n.synced = a.Err == nil
 		n.connected = n.synced
 		for _, p := range a.To.Pods {
-			p.untold = p.untold && !n.synced
+			p.unannounced = p.unannounced && !n.synced
 		}
 	case RunPod:
 		w.sandboxAnswered(a)
@@ -295,16 +295,16 @@ func (w *World) answered(a Answer) {
 func (w *World) sandboxAnswered(a Answer) {
 	p := a.To.Pod
 	if a.Err == nil {
-		p.phase, p.untold = ready, a.unasked
+		p.phase, p.unannounced = ready, a.unconnected
 		return
 	}
-	// What was refused is stopped and removed all the same, then kubelet tries anew.
+	// The runtime stops and removes a refused sandbox too, then kubelet tries again.
 	w.node.enqueue(StopPod, p, nil)
 	w.node.enqueue(RemovePod, p, nil)
 	w.again(p)
 }
 
-// maxAttempts is how often kubelet tries before the pod is deleted.
+// maxAttempts is how often kubelet tries a sandbox before the pod is deleted.
 const maxAttempts = 3
 
 func (w *World) again(p *Pod) {
@@ -325,9 +325,9 @@ func (w *World) createAnswered(a Answer) {
 	}
 	c.phase = ready
 	c.cpus, c.quota = a.CPUs, a.Quota
-	c.early = a.unasked
-	if !a.unasked {
-		// The daemon may not know yet which CPUs are on.
+	c.early = a.unconnected
+	if !a.unconnected {
+		// The daemon may not know yet which CPUs are online.
 		c.Pod.off = c.Pod.off.Or(a.To.offline).Or(w.heldOff(w.shell.View()))
 		c.early = a.To.unread || w.shell.View().Unread
 		w.checkStart(c, cpuset.Set{})
@@ -339,7 +339,7 @@ func (w *World) createAnswered(a Answer) {
 	}
 }
 
-// startAnswered starts a container, or removes it: kubelet makes another.
+// startAnswered starts a container, or removes it: then kubelet creates another one.
 func (w *World) startAnswered(a Answer) {
 	c := a.To.Container
 	if a.Err == nil {
@@ -351,7 +351,7 @@ func (w *World) startAnswered(a Answer) {
 	w.node.enqueue(RemoveCtr, c.Pod, c)
 }
 
-// launch starts what runc has made: the container's task.
+// launch starts the container's task.
 func (w *World) launch(c *Container) {
 	c.phase = running
 	w.kernel.Mkdir(c.Path(), 1)
