@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -29,7 +30,15 @@ func topologies() schema.GroupVersionResource {
 
 // follow starts to follow what nodes publish, and pods.
 func (p *Plugin) follow(ctx context.Context) error {
-	client, err := metadata.NewForConfig(p.handle.KubeConfig())
+	config := p.handle.KubeConfig()
+	if config == nil {
+		var err error
+		if config, err = rest.InClusterConfig(); err != nil {
+			return fmt.Errorf("no API server to follow %s of: the framework names none, and: %w", topologies().Resource,
+				err)
+		}
+	}
+	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("client of %s: %w", topologies().Resource, err)
 	}
@@ -53,7 +62,9 @@ func (p *Plugin) followPods() error {
 	if p.handle.SharedInformerFactory() == nil {
 		return errors.New("the scheduler follows no pods")
 	}
-	_, err := p.handle.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(
+	core := p.handle.SharedInformerFactory().Core().V1()
+	p.there = core.Nodes().Lister()
+	_, err := core.Pods().Informer().AddEventHandler(
 		cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { p.seen(o) },
 			UpdateFunc: func(_, o any) { p.seen(o) },

@@ -6,11 +6,14 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	listers "k8s.io/client-go/listers/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	v1qos "k8s.io/kubernetes/pkg/apis/core/v1/helper/qos"
 
@@ -32,6 +35,9 @@ type Plugin struct {
 	nodes   *nodes
 	refused *refused
 	apart   *apart
+	there   listers.NodeLister // nodes that the API server has
+	// simulates: an autoscaler asks, and nothing comes of what it hears.
+	simulates bool
 }
 
 var (
@@ -54,6 +60,7 @@ func New(ctx context.Context, obj runtime.Object, handle fwk.Handle) (fwk.Plugin
 		return nil, err
 	}
 	p := newPlugin(args, handle)
+	p.simulates = handle.ClientSet() == nil // autoscalers' frameworks have none, and can write nothing
 	counters()
 	if err := p.follow(ctx); err != nil {
 		return nil, err
@@ -82,7 +89,9 @@ func wishOf(pod *v1.Pod) *placement.Wish {
 // PreFilter reads the pod's wish.
 func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	_ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	p.refused.leads()
+	if !p.simulates {
+		p.refused.leads()
+	}
 	off := p.refused.keepOff(pod)
 	if !asks(pod) && !p.cluster.Odd() && off == nil {
 		return nil, fwk.NewStatus(fwk.Skip) // without a wish, as with any scheduler
@@ -95,7 +104,9 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	state.Write(cycleKey, &cycle{wish: wish, off: off, as: map[string]changes{}, costs: map[string]placement.Cost{}})
-	p.pending.add(pod, wish)
+	if !p.simulates {
+		p.pending.add(pod, wish)
+	}
 	return nil, nil
 }
 
@@ -113,7 +124,7 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, n fw
 	name := n.Node().Name
 	s := p.stateOf(c, name)
 	if !s.Known() {
-		if c.wish.Plain() || p.args.AbsentNodes == AbsentIgnore {
+		if c.wish.Plain() || p.args.AbsentNodes == AbsentIgnore || p.coming(n.Node()) {
 			return nil
 		}
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, whyUnknown(s))
@@ -140,6 +151,21 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, n fw
 	}
 	c.setCost(name, cost)
 	return nil
+}
+
+// startup is how long a new node's daemon has to publish something, for an autoscaler: as long as
+// cluster-autoscaler gives the node itself by default.
+const startup = 15 * time.Minute
+
+// coming says that an autoscaler asks about a node that there is on paper only, or that it has just
+// added: its daemon has had no time to publish anything, which is no reason against the node, or for one
+// more.
+func (p *Plugin) coming(n *v1.Node) bool {
+	if !p.simulates {
+		return false
+	}
+	_, err := p.there.Get(n.Name)
+	return apierrors.IsNotFound(err) || p.nodes.now().Sub(n.CreationTimestamp.Time) < startup
 }
 
 // fitsSoon says that a pod has a place once the node shows who has ended there. Nobody else has
@@ -232,7 +258,7 @@ func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, 
 func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	p.pending.remove(string(pod.UID))
 	c, s := cycleOf(state), p.cluster.Node(node)
-	if c == nil || !s.Known() || c.wish.Plain() && !s.Confines() {
+	if p.simulates || c == nil || !s.Known() || c.wish.Plain() && !s.Confines() {
 		return nil
 	}
 	n, err := p.handle.SnapshotSharedLister().NodeInfos().Get(node)

@@ -132,22 +132,6 @@ func TestLedgersComeAndGo(t *testing.T) {
 	w.check()
 }
 
-// A pod that no node has room for is pending with the reason that autoscalers look for. The node that one
-// of them adds has no daemon at first: with Refuse the pod waits for that, and then it lands.
-func TestScaleUp(t *testing.T) {
-	w := newWorld(t, options{args: Args{AbsentNodes: AbsentRefuse}})
-	w.node("full", 0, &small, trusting())
-	w.create("first", "LSR", "12")
-	w.lands("first", "full")
-	w.create("next", "LSR", "8")
-	w.says("next", "Insufficient")
-	w.node("added", 16, nil, policy.Config{})
-	w.says("next", "no ledger")
-	w.equip("added", &small, trusting())
-	w.lands("next", "added")
-	w.check()
-}
-
 // The reason of Pending is that of now: of a node whose ledger has come, what it says of the pod.
 func TestTheReasonIsOfNow(t *testing.T) {
 	w := newWorld(t, options{})
