@@ -179,55 +179,6 @@ func checkBTF(f *Facts, found *findings) {
 	found.ok("/sys/kernel/btf/vmlinux is there")
 }
 
-func checkPMU(f *Facts, found *findings) {
-	k := &f.Kernel
-	if !f.counts() {
-		found.ok("not needed: cpi.mode is off")
-		return
-	}
-	const instead = "on a virtual machine have the hypervisor pass the performance monitoring unit on; else set " +
-		"cpi.mode: \"off\""
-	if len(k.PMUs) == 0 {
-		found.warn("missing",
-			"the CPUs have no performance monitoring unit that the kernel knows: there is no CPI, only run-queue "+
-				"waits; pinning works", instead)
-	}
-	if k.Watchdog && len(k.PMUs) > 0 {
-		found.note("watchdog", "the NMI watchdog holds one counter of every CPU, so that events may take turns",
-			"sysctl kernel.nmi_watchdog=0 where the hard-lockup detector is not needed")
-	}
-	// Linux knows no level above 2; Debian and Ubuntu do.
-	if k.Paranoid > 2 {
-		what := fmt.Sprintf(
-			"kernel.perf_event_paranoid is %d: above 2 this kernel opens counters for CAP_SYS_ADMIN alone, and "+
-				"CAP_PERFMON is not enough", k.Paranoid)
-		const fix = "sysctl kernel.perf_event_paranoid=2 on the node (and a file in /etc/sysctl.d), or give the " +
-			"daemon SYS_ADMIN (chart: security.capabilities)"
-		if f.Process.Known && f.Process.Capabilities>>capSysAdmin&1 == 0 {
-			found.warn("paranoid", what, fix)
-		}
-		found.note("paranoid", what+"; a daemon from the chart has only that", fix)
-	}
-	switch c := k.Counters; {
-	case c == nil:
-	case c.Err != "":
-		found.warn("refused", "the counters cannot be opened: "+c.Err,
-			"give the daemon CAP_BPF and CAP_PERFMON, or set cpi.mode: \"off\"; pinning works without")
-	default:
-		for _, event := range slices.Sorted(maps.Keys(c.Absent)) {
-			if event == "ref-cycles" && c.Absent["cycles"] == "" || len(k.PMUs) == 0 {
-				continue
-			}
-			fix := instead
-			if f.Config.Config.CPI.StandIns != (config.StandIns{}) {
-				fix = "remove cpi.standIns where the CPI is to be of the hardware"
-			}
-			found.warn("event", fmt.Sprintf("%s is not counted: %s", event, c.Absent[event]), fix)
-		}
-	}
-	found.ok(strings.Join(k.PMUs, ", "))
-}
-
 // Capabilities by their bit.
 const (
 	capDACOverride = 1

@@ -336,6 +336,21 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 			f.Config.Config.CPI.StandIns.Instructions = config.PageFaults
 			f.Kernel.Counters = &CounterFacts{Absent: map[string]string{"cycles": "stand-ins are configured"}}
 		}, "pmu.event", Warning, "remove cpi.standIns"},
+		"a PMU without reference cycles": {func(f *Facts) {
+			f.Kernel.Counters = &CounterFacts{Absent: map[string]string{"ref-cycles": "no such counter"}}
+		}, "pmu.core-cycles", Note, "in core cycles"},
+		"the watchdog of an Intel CPU": {func(f *Facts) {
+			f.Kernel.Watchdog = true
+		}, "pmu.watchdog", Note, "counting takes a general one"},
+		"the watchdog of an AMD CPU": {func(f *Facts) {
+			f.Kernel.Watchdog, f.Kernel.PMU = true, PMUFacts{Vendor: "AuthenticAMD", Extended: true}
+		}, "pmu.watchdog", Note, "5 of 6 are left, which suffices"},
+		"the watchdog of an AMD CPU with four counters": {func(f *Facts) {
+			f.Kernel.Watchdog, f.Kernel.PMU = true, PMUFacts{Vendor: "AuthenticAMD"}
+		}, "pmu.watchdog", Note, "3 of 4 are left; cycles and instructions keep theirs"},
+		"the watchdog of another CPU": {func(f *Facts) {
+			f.Kernel.Watchdog, f.Kernel.PMU = true, PMUFacts{}
+		}, "pmu.watchdog", Note, "events may take turns"},
 		"a full disk": {func(f *Facts) {
 			f.State.Known, f.State.Free = true, 4096
 		}, "state.full", Warning, "4 KiB"},

@@ -105,10 +105,19 @@ type KernelFacts struct {
 	Lockdown string
 	BTF      bool
 	PMUs     []string // performance monitoring units of CPUs
-	Watchdog bool     // the NMI watchdog holds a counter
-	Paranoid int      // kernel.perf_event_paranoid
-	Isolated string   // CPUs taken from the scheduler
+	PMU      PMUFacts
+	Watchdog bool   // the NMI watchdog holds a counter
+	Paranoid int    // kernel.perf_event_paranoid
+	Isolated string // CPUs taken from the scheduler
 	Counters *CounterFacts
+}
+
+// PMUFacts are about the kind of PMU.
+type PMUFacts struct {
+	Vendor      string // of the CPUs, on x86
+	Virtual     bool   // a hypervisor runs below
+	Extended    bool   // an AMD CPU of which the kernel knows all six counters (perfctr_core)
+	NoReference bool   // its events are named, and reference cycles are not among them
 }
 
 // CounterFacts are the result of opening the counters as the daemon does; nil: not

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -209,12 +210,32 @@ func (g *gatherer) kernel() {
 			if name == "cpu" || name == "cpu_core" || name == "cpu_atom" || strings.HasPrefix(name, "armv") ||
 				g.there(units+"/"+name+"/cpus") {
 				k.PMUs = append(k.PMUs, name)
+				k.PMU.NoReference = k.PMU.NoReference || g.there(units+"/"+name+"/events") &&
+					!g.there(units+"/"+name+"/events/ref-cycles")
 			}
 		}
 	}
+	g.cpuinfo(&k.PMU)
 	if g.o.Probes.Counters != nil && g.f.counts() {
 		found := g.o.Probes.Counters(g.f.Config.Config)
 		k.Counters = &found
+	}
+}
+
+// cpuinfo reads what the first CPU says. Its lines are "vendor_id	: GenuineIntel" and
+// "flags	: fpu vme ..."; on arm64 there are others.
+func (g *gatherer) cpuinfo(p *PMUFacts) {
+	first, _, _ := strings.Cut(g.read("/proc/cpuinfo"), "\n\n")
+	for line := range strings.Lines(first) {
+		key, value, _ := strings.Cut(line, ":")
+		switch strings.TrimSpace(key) {
+		case "vendor_id":
+			p.Vendor = strings.TrimSpace(value)
+		case "flags":
+			flags := strings.Fields(value)
+			p.Virtual = slices.Contains(flags, "hypervisor")
+			p.Extended = slices.Contains(flags, "perfctr_core")
+		}
 	}
 }
 
