@@ -215,6 +215,59 @@ func BenchmarkSwitchWithoutEvents(b *testing.B) {
 	b.ReportMetric(100*cost*switchesPerSecond*windowShare/1e9, "%CPU-at-10k/s")
 }
 
+// What a switch costs between windows, when the program is attached and its gate is closed:
+// the program's own time, and the CPU time of the tasks, more than with no program attached, as
+// in a window. The three take many short turns, so that what else the machine does meets all.
+func BenchmarkClosedGate(b *testing.B) {
+	h := v2(b)
+	paths := [2]string{h.make("gate0"), h.make("gate1")}
+	p := startPair(b, h, paths)
+	opened := func() *Counter {
+		c, err := Open(Options{Root: h.root, V1: h.v1, StandIns: fourStandIns})
+		if err != nil {
+			unsupportedHere(b, err)
+		}
+		for i, path := range paths {
+			if err := c.Follow(fmt.Sprint(i), path); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return c
+	}
+	b.ResetTimer()
+	none, closed, open := math.Inf(1), math.Inf(1), math.Inf(1)
+	for left := b.N; left > 0; left -= batch {
+		none = min(none, p.rounds(batch))
+		c := opened()
+		closed = min(closed, p.rounds(batch))
+		if err := c.Enable(nil); err != nil {
+			b.Fatal(err)
+		}
+		open = min(open, p.rounds(batch))
+		if err := c.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	stop, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stop.Close()
+	c := opened()
+	defer c.Close()
+	run := math.Inf(1)
+	for left := b.N; left > 0; left -= batch {
+		before := runtimeOf(b, c.objects.program)
+		p.rounds(batch)
+		run = min(run, float64(runtimeOf(b, c.objects.program)-before)/(2*batch))
+	}
+	b.ReportMetric(none, "plain-ns/switch")
+	b.ReportMetric(closed-none, "closed-added-ns/switch")
+	b.ReportMetric(open-none, "open-added-ns/switch")
+	b.ReportMetric(run, "closed-run-ns/switch")
+	b.ReportMetric(100*run*switchesPerSecond*(1-windowShare)/1e9, "closed-%CPU-at-10k/s")
+}
+
 // The same switches, without counting, with it, and with perf's own events per
 // cgroup, of which this machine shall have a hundred, in CPU time of the tasks.
 func BenchmarkAgainstPerfCgroups(b *testing.B) {

@@ -110,6 +110,37 @@ func TestTheGovernorNeverSwings(t *testing.T) {
 	})
 }
 
+// BenchmarkGovernor is the budget's: what windows after the first take of it on average over a
+// day, on the machine where that is most. Readings cost up to what hypervisors were seen to take.
+func BenchmarkGovernor(b *testing.B) {
+	const windows = 1440
+	worst, counted := 0.0, 1.0
+	for b.Loop() {
+		worst, counted = 0, 1
+		for _, switches := range []float64{100, 1000, 10_000, 100_000} {
+			for _, read := range []time.Duration{50, 500, 2000, 4000} {
+				m := costly{switches, 400 * time.Nanosecond, read, 100}
+				g := &governor{budget: testBudget}
+				spent, had := 0.0, 0
+				g.next(m.spend(g.step))
+				for range windows {
+					if g.rest() {
+						continue
+					}
+					took := m.spend(g.step)
+					spent += took.Node
+					had++
+					g.next(took)
+				}
+				worst = max(worst, spent/windows/testBudget.Node)
+				counted = min(counted, float64(had)/windows)
+			}
+		}
+	}
+	b.ReportMetric(worst, "of-budget")
+	b.ReportMetric(counted, "windows/interval")
+}
+
 // When a machine calms down, everything is counted again, after a while and step by step.
 func TestTheGovernorReturns(t *testing.T) {
 	g := &governor{budget: testBudget}

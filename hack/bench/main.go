@@ -58,6 +58,10 @@ var rows = []row{
 		"BenchmarkSwitchWithoutEvents", "%CPU-at-10k/s", 0.1, percent},
 	{"the same with four software events: the budget is for a PMU's", "./cpi/counter", "BenchmarkSwitch/sched_switch",
 		"%CPU-at-10k/s", 0.1, percent},
+	{"counting: between windows, CPU at 10,000 switches/s, against no program", "./cpi/counter", "BenchmarkClosedGate",
+		"closed-%CPU-at-10k/s", 0.1, percent},
+	{"counting: what the governor lets windows take in a day, of cpi.budget, injected costs", "./cpi/sampler",
+		"BenchmarkGovernor", "of-budget", 1, times},
 	{"counting: CPU time added to a switch, against perf's events of 100 cgroups", "./cpi/counter",
 		"BenchmarkAgainstPerfCgroups", "added-ratio", 1, times},
 	{"counting: event descriptors with 1,000 containers, against events x CPUs", "./cpi/counter",
@@ -88,7 +92,7 @@ var rows = []row{
 // budgets are about the best of many batches, and a second would be too few.
 var fixed = map[string]string{
 	"BenchmarkSwitch": "20000x", "BenchmarkSwitchWithoutEvents": "20000x", "BenchmarkAgainstPerfCgroups": "20000x",
-	"BenchmarkDescriptors1000": "20x", "BenchmarkRead256": "50x",
+	"BenchmarkClosedGate": "20000x", "BenchmarkDescriptors1000": "20x", "BenchmarkRead256": "50x",
 }
 
 // atLeast are units of which more is better: their ratio is budget to measured.
