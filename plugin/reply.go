@@ -40,8 +40,8 @@ func valuesOf(d *policy.SetContainer, t *topology.Topology) values {
 	switch {
 	case d.Need.Own != nil:
 		v.cpus = text(d.Need.Own)
-	case d.Beside != nil:
-		v.cpus = text(d.Beside)
+	case d.StartMask != nil:
+		v.cpus = text(d.StartMask)
 	case d.Asked.CPUs:
 		v.cpus = widest(t)
 	}

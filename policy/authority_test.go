@@ -111,7 +111,8 @@ func TestADegradedPodHasNoPower(t *testing.T) {
 		m := profiled(t, Config{Degrade: true})
 		decided(t, m, PodRun{Pod: ask.pod})
 		p := m.pods["p"]
-		if p.degraded == "" || p.grant != nil || p.in.unmanaged || p.in.apart != together || len(m.kept(p)) > 0 {
+		if p.degraded == "" || p.grant != nil || p.in.unmanaged || p.in.numaExclusive != numaShared ||
+			len(m.kept(p)) > 0 {
 			t.Errorf("%s: %+v", name, p.place)
 		}
 		if ask.pod.QoS == BestEffort && !p.cappable() {

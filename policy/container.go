@@ -248,7 +248,7 @@ func (m *Machine) containerChanged(c *container) {
 		Why: p.whyOf(c.ref.Name)}
 	if need.Own == nil && (p.holders != nil || p.kubelet) {
 		pool := m.PoolCPUs(need.Pool)
-		d.Beside = &pool
+		d.StartMask = &pool
 	}
 	p.noteMems(c.ref.Name, d.Mems)
 	if m.cfg.Memory == MemoryPreferred {

@@ -118,10 +118,10 @@ type SetContainer struct {
 	Pod       PodRef
 	Container ContainerRef
 	Need      Need
-	// Beside holds the CPUs of its pool, if its pod's cgroup also has CPUs of other containers: the
+	// StartMask is the CPUs of its pool, if its pod's cgroup also has CPUs of other containers: the
 	// container then has to start with a mask of its own. Nil: the pod's mask will do.
-	Beside *cpuset.Set
-	Mems   *cpuset.Set
+	StartMask *cpuset.Set
+	Mems      *cpuset.Set
 	// PreferNodes is the memory policy to request (memory: preferred); nil: none.
 	PreferNodes *cpuset.Set
 	// Quota is what the container should have. QuotaOurs means that it differs from what kubelet

@@ -76,9 +76,9 @@ type intent struct {
 	// scheduled is what a trusted scheduler chose; nil: nothing.
 	scheduled *scheduled
 	// ignored means that there is a resource-status that is not trusted.
-	ignored bool
-	apart   Apart    // singleNUMANodeExclusive
-	named   []string // the containers that are to own CPUs; nil: the pod owns as a whole
+	ignored       bool
+	numaExclusive NUMAExclusive // singleNUMANodeExclusive
+	named         []string      // the containers that are to own CPUs; nil: the pod owns as a whole
 	capping
 	powers  []Power  // powers that it asks for, allowed or not
 	reasons string   // which policy of the node decided, for people
@@ -133,7 +133,7 @@ func (m *Machine) readIntent(p *Pod, in *intent) *Refusal {
 	if in.unmanaged {
 		return m.authorise(p, in)
 	}
-	in.burst, in.capped, in.apart = w.burst, w.cap == capAllow, w.apart
+	in.burst, in.capped, in.numaExclusive = w.burst, w.cap == capAllow, w.numaExclusive
 	in.isolated = w.isolated && in.exclusive()
 	// Every part is read even after a violation: a pod that runs already keeps its place, whatever
 	// its node demands by now, and the rest of what it asked for.

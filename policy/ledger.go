@@ -26,19 +26,19 @@ type Ledger struct {
 
 // Holding is what one pod or one of its containers holds.
 type Holding struct {
-	UID       string
-	Namespace string
-	Pod       string
-	Container string // empty: the pod as a whole
-	Class     Class
-	CPUs      cpuset.Packed // its own
-	Withheld  cpuset.Packed // siblings kept idle for it
-	Requested int32         // requested CPUs; fewer than CPUs if rounded up
-	Exclusive cpuallocator.ExclusivePolicy
-	SMT       cpuallocator.SMT
-	Apart     Apart
-	Nodes     cpuset.Packed // NUMA node IDs whose shared pool it is bound to
-	Milli     int64         // the request of such a pod
+	UID           string
+	Namespace     string
+	Pod           string
+	Container     string // empty: the pod as a whole
+	Class         Class
+	CPUs          cpuset.Packed // its own
+	Withheld      cpuset.Packed // siblings kept idle for it
+	Requested     int32         // requested CPUs; fewer than CPUs if rounded up
+	Exclusive     cpuallocator.ExclusivePolicy
+	SMT           cpuallocator.SMT
+	NUMAExclusive NUMAExclusive
+	Nodes         cpuset.Packed // NUMA node IDs whose shared pool it is bound to
+	Milli         int64         // the request of such a pod
 	// Kind is empty for a grant of this policy, KindKubelet for CPUs of kubelet's static policy, or
 	// the kind of a reservation.
 	Kind string
@@ -126,7 +126,8 @@ func (m *Machine) holdings() []Holding {
 }
 
 func (p *pod) heldBy() Holding {
-	return Holding{UID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Class: p.in.class, Apart: p.in.apart}
+	return Holding{UID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Class: p.in.class,
+		NUMAExclusive: p.in.numaExclusive}
 }
 
 // holding is what an owner holds.

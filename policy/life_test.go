@@ -452,7 +452,8 @@ func (l *life) checkApart(t rapid.TB, s *Snapshot) {
 	}
 	p := l.m.pods[l.came.UID]
 	l.came = nil
-	if p == nil || p.in.apart != ApartRequired || p.in.scheduled != nil || kubeletPins(p.labels, p.ref.QoS) {
+	if p == nil || p.in.numaExclusive != NUMAExclusiveRequired || p.in.scheduled != nil ||
+		kubeletPins(p.labels, p.ref.QoS) {
 		return
 	}
 	mine := l.m.usedBy(p)

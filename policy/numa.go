@@ -8,14 +8,14 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// Apart defines how strictly a pod that uses one NUMA node and pods that use several must not share
+// NUMAExclusive defines how strictly a pod that uses one NUMA node and pods that use several must not share
 // NUMA nodes.
-type Apart uint8
+type NUMAExclusive uint8
 
 const (
-	together Apart = iota
-	ApartPreferred
-	ApartRequired
+	numaShared NUMAExclusive = iota
+	NUMAExclusivePreferred
+	NUMAExclusiveRequired
 )
 
 // numaSpec is the annotation numa-topology-spec.
@@ -108,24 +108,24 @@ func (b *bars) hit(nodes cpuset.Set) bool {
 // barsFor finds the nodes that singleNUMANodeExclusive forbids to a pod, by its own annotation or
 // by those of pods on the node. hard are the Required ones, soft all of them.
 func (m *Machine) barsFor(p *pod) (hard, soft bars, some bool) {
-	some = p.in.apart != together
+	some = p.in.numaExclusive != numaShared
 	for _, o := range m.exclusive {
-		some = some || o.pod.in.apart != together
+		some = some || o.pod.in.numaExclusive != numaShared
 	}
 	for _, o := range m.bound {
-		some = some || o.in.apart != together
+		some = some || o.in.numaExclusive != numaShared
 	}
 	if !some {
 		return hard, soft, false
 	}
 	for _, o := range m.pods {
 		nodes := m.usedBy(o)
-		level := max(p.in.apart, o.in.apart)
-		if o == p || level == together || nodes.IsEmpty() {
+		level := max(p.in.numaExclusive, o.in.numaExclusive)
+		if o == p || level == numaShared || nodes.IsEmpty() {
 			continue
 		}
 		soft.bar(nodes)
-		if level == ApartRequired {
+		if level == NUMAExclusiveRequired {
 			hard.bar(nodes)
 		}
 	}
@@ -195,7 +195,7 @@ func (m *Machine) searchIn(free *cpuset.Set, h *holder, r cpuallocator.Request) 
 	if !some {
 		return q.near(&r)
 	}
-	return q.apart(r, hard, soft)
+	return q.avoidBarred(r, hard, soft)
 }
 
 func (q *question) ask(r *cpuallocator.Request) (cpuallocator.Result, *Refusal) {
@@ -223,9 +223,9 @@ func (m *Machine) nodesWithCPUs() cpuset.Set {
 	return nodes
 }
 
-// apart answers a request with barred nodes: with the normal result if it avoids them, else with
+// avoidBarred answers a request with barred nodes: with the normal result if it avoids them, else with
 // one node, else with several nodes that are not barred.
-func (q *question) apart(r cpuallocator.Request, hard, soft bars) (cpuallocator.Result, *Refusal) {
+func (q *question) avoidBarred(r cpuallocator.Request, hard, soft bars) (cpuallocator.Result, *Refusal) {
 	first, err := q.near(&r)
 	if err != nil {
 		return first, err

@@ -139,7 +139,7 @@ func (m *Machine) share(p *pod, why string) {
 	p.in.class = m.sharedClass(p)
 	p.in.unmanaged = p.in.unmanaged && m.cfg.Allows(p.ref.Namespace, PowerUnmanaged)
 	if !m.cfg.Allows(p.ref.Namespace, PowerNUMAExclusive) {
-		p.in.apart = together
+		p.in.numaExclusive = numaShared
 	}
 	p.in.burst, p.in.bindNode, p.in.scheduled = false, false, nil
 	if !p.in.request.Nodes.IsEmpty() {

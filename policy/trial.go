@@ -123,7 +123,7 @@ func (t *Trial) Applicant(in *Pod) (*Applicant, *Refusal) {
 	if a.pod.in, err = t.m.intentOf(&asked); err != nil {
 		return nil, err
 	}
-	a.rivals = a.pod.in.apart != together
+	a.rivals = a.pod.in.numaExclusive != numaShared
 	return a, nil
 }
 
@@ -156,7 +156,7 @@ func SumsOf(lists ...[]Holding) (sums Sums) {
 	for _, list := range lists {
 		for i := range list {
 			switch h := &list[i]; {
-			case !h.Owns() || h.Apart != together:
+			case !h.Owns() || h.NUMAExclusive != numaShared:
 				return Sums{each: true}
 			case h.Kind == KindKubelet:
 				kubelet.AddPacked(h.CPUs)
@@ -312,7 +312,7 @@ func (t *Trial) takeOver(a *Applicant, s *Standing, booked *cpuset.Set) (bound i
 	for _, p := range t.plain {
 		p.own.cpus, p.own.withheld = cpuset.Set{}, cpuset.Set{}
 	}
-	each := a.rivals || someApart(s.Ledger.Holdings) || someApart(s.More)
+	each := a.rivals || someExclusive(s.Ledger.Holdings) || someExclusive(s.More)
 	for _, list := range [][]Holding{s.Ledger.Holdings, s.More} {
 		for i := range list {
 			h := &list[i]
@@ -335,9 +335,9 @@ func (t *Trial) takeOver(a *Applicant, s *Standing, booked *cpuset.Set) (bound i
 	return bound
 }
 
-func someApart(list []Holding) bool {
+func someExclusive(list []Holding) bool {
 	for i := range list {
-		if list[i].Apart != together {
+		if list[i].NUMAExclusive != numaShared {
 			return true
 		}
 	}
@@ -353,7 +353,7 @@ func (t *Trial) enter(h *Holding) {
 	t.used++
 	p, m := &s.pod, t.m
 	p.ref.UID, p.ref.Namespace, p.holder.name = h.UID, h.Namespace, h.Container
-	p.in.class, p.in.apart = h.Class, h.Apart
+	p.in.class, p.in.numaExclusive = h.Class, h.NUMAExclusive
 	p.grant, p.nodes, p.resources, p.kubelet, p.entries = nil, nil, nil, false, nil
 	p.holder.pod, p.holders = p, nil
 	if h.Container != "" {

@@ -14,19 +14,19 @@ type Wish struct {
 	Class     Class
 	Unmanaged bool
 
-	unread       bool // only Class and Unmanaged are valid
-	burst        bool // ConstrainedBurst
-	badBind      bool // its bind policy was refused
-	bind         *cpuallocator.BindPolicy
-	bindRequired bool
-	exclusive    *cpuallocator.ExclusivePolicy
-	smt          *cpuallocator.SMT
-	alignment    cpuallocator.Alignment
-	aligned      bool // it names an alignment, possibly None
-	apart        Apart
-	cap          string
-	isolated     bool     // its CPUs must be ones that the kernel isolates
-	named        []string // containers that are to own CPUs; nil: the pod owns as a whole
+	unread        bool // only Class and Unmanaged are valid
+	burst         bool // ConstrainedBurst
+	badBind       bool // its bind policy was refused
+	bind          *cpuallocator.BindPolicy
+	bindRequired  bool
+	exclusive     *cpuallocator.ExclusivePolicy
+	smt           *cpuallocator.SMT
+	alignment     cpuallocator.Alignment
+	aligned       bool // it names an alignment, possibly None
+	numaExclusive NUMAExclusive
+	cap           string
+	isolated      bool     // its CPUs must be ones that the kernel isolates
+	named         []string // containers that are to own CPUs; nil: the pod owns as a whole
 }
 
 // Owns reports whether the pod asks for CPUs of its own.
@@ -35,7 +35,7 @@ func (w *Wish) Owns() bool { return !w.Unmanaged && (w.Class == LSE || w.Class =
 // Binds reports whether the pod asks to share the pool of only some NUMA nodes. A pod that does not
 // ask may still be bound if its node demands it.
 func (w *Wish) Binds() bool {
-	return !w.Unmanaged && w.Class == LS && (w.burst || binds(w.alignment) || w.apart != together)
+	return !w.Unmanaged && w.Class == LS && (w.burst || binds(w.alignment) || w.numaExclusive != numaShared)
 }
 
 // Unused lists, a sentence each, the annotations that do not apply to the pod's class.
@@ -56,7 +56,7 @@ func (w *Wish) Unused() []string {
 	if w.isolated {
 		unused(AnnIsolated, "only LSE and LSR pods own CPUs, which may be isolated ones")
 	}
-	if w.Class != LS && (binds(w.alignment) || w.apart != together) {
+	if w.Class != LS && (binds(w.alignment) || w.numaExclusive != numaShared) {
 		unused(AnnNUMASpec, "only LSE, LSR and LS pods are bound to NUMA nodes")
 	}
 	return all
@@ -220,9 +220,9 @@ func (w *Wish) readAlignment(p *Pod) *Refusal {
 	}
 	switch spec.Exclusive {
 	case "Preferred":
-		w.apart = ApartPreferred
+		w.numaExclusive = NUMAExclusivePreferred
 	case "Required":
-		w.apart = ApartRequired
+		w.numaExclusive = NUMAExclusiveRequired
 	case "":
 	default:
 		if err == nil {

@@ -47,20 +47,20 @@ type ledgerDoc struct {
 }
 
 type holdingDoc struct {
-	UID       string                 `json:"uid"`
-	Namespace string                 `json:"ns,omitempty"`
-	Pod       string                 `json:"pod,omitempty"`
-	Container string                 `json:"container,omitempty"` // that owns; empty: the pod as a whole
-	Class     policy.Class           `json:"class"`
-	CPUs      cpuset.Packed          `json:"cpus,omitempty"`
-	Withheld  cpuset.Packed          `json:"withheld,omitempty"`
-	Requested int32                  `json:"requested,omitempty"` // CPUs beyond it are surplus
-	Exclusive config.ExclusivePolicy `json:"exclusive,omitempty"`
-	SMT       config.SMT             `json:"smt,omitempty"`
-	Apart     policy.Apart           `json:"apart,omitempty"` // 1: Preferred, 2: Required
-	Nodes     cpuset.Packed          `json:"nodes,omitempty"`
-	Milli     int64                  `json:"milli,omitempty"`
-	Kind      string                 `json:"kind,omitempty"`
+	UID           string                 `json:"uid"`
+	Namespace     string                 `json:"ns,omitempty"`
+	Pod           string                 `json:"pod,omitempty"`
+	Container     string                 `json:"container,omitempty"` // that owns; empty: the pod as a whole
+	Class         policy.Class           `json:"class"`
+	CPUs          cpuset.Packed          `json:"cpus,omitempty"`
+	Withheld      cpuset.Packed          `json:"withheld,omitempty"`
+	Requested     int32                  `json:"requested,omitempty"` // CPUs beyond it are surplus
+	Exclusive     config.ExclusivePolicy `json:"exclusive,omitempty"`
+	SMT           config.SMT             `json:"smt,omitempty"`
+	NUMAExclusive policy.NUMAExclusive   `json:"apart,omitempty"` // 1: Preferred, 2: Required
+	Nodes         cpuset.Packed          `json:"nodes,omitempty"`
+	Milli         int64                  `json:"milli,omitempty"`
+	Kind          string                 `json:"kind,omitempty"`
 }
 
 // Encode makes the annotations of a node.
@@ -81,8 +81,8 @@ func Encode(t *topology.Topology, l *policy.Ledger, generation uint64) (map[stri
 		d.Pods = append(d.Pods, holdingDoc{UID: h.UID, Namespace: h.Namespace, Pod: h.Pod, Container: h.Container,
 			Class: h.Class, CPUs: h.CPUs, Withheld: h.Withheld, Requested: h.Requested,
 			Exclusive: config.ExclusivePolicy(h.Exclusive),
-			SMT:       config.SMT(h.SMT), Apart: h.Apart, Nodes: h.Nodes, Milli: min(max(h.Milli, 0), maxMilli),
-			Kind: h.Kind})
+			SMT:       config.SMT(h.SMT), NUMAExclusive: h.NUMAExclusive, Nodes: h.Nodes,
+			Milli: min(max(h.Milli, 0), maxMilli), Kind: h.Kind})
 	}
 	text, err := json.Marshal(&d)
 	if err != nil {
@@ -226,14 +226,14 @@ func (n *Node) check(d *ledgerDoc) error {
 		bound, owner := h.Nodes.Set(), [2]string{h.UID, h.Container}
 		if h.UID == "" || seen[owner] || !on(h.CPUs) || !on(h.Withheld) || !bound.SubsetOf(&nodes) ||
 			h.Requested < 0 || h.Requested > cpuset.MaxCPUs || h.Milli < 0 || h.Milli > maxMilli ||
-			h.Apart > policy.ApartRequired || h.CPUs == "" && h.Withheld == "" && h.Nodes == "" {
+			h.NUMAExclusive > policy.NUMAExclusiveRequired || h.CPUs == "" && h.Withheld == "" && h.Nodes == "" {
 			return fmt.Errorf("pod %.40q cannot hold what it says", h.UID)
 		}
 		seen[owner] = true
 		n.Ledger.Holdings = append(n.Ledger.Holdings, policy.Holding{UID: h.UID, Namespace: h.Namespace, Pod: h.Pod,
 			Container: h.Container, Class: h.Class, CPUs: h.CPUs, Withheld: h.Withheld, Requested: h.Requested,
-			Exclusive: cpuallocator.ExclusivePolicy(h.Exclusive), SMT: cpuallocator.SMT(h.SMT), Apart: h.Apart,
-			Nodes: h.Nodes, Milli: h.Milli, Kind: h.Kind})
+			Exclusive: cpuallocator.ExclusivePolicy(h.Exclusive), SMT: cpuallocator.SMT(h.SMT),
+			NUMAExclusive: h.NUMAExclusive, Nodes: h.Nodes, Milli: h.Milli, Kind: h.Kind})
 	}
 	return nil
 }

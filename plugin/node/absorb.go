@@ -284,7 +284,7 @@ func (w *writer) setContainer(d policy.SetContainer, found observations) {
 	if s.path != "" && w.pods[d.Pod.UID] != nil && w.pods[d.Pod.UID].path != "" {
 		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
 			Mems: memsOf(d.Mems)}
-		masked := d.Need.Own != nil || d.Beside != nil || len(w.pods[d.Pod.UID].rooms) > 0
+		masked := d.Need.Own != nil || d.StartMask != nil || len(w.pods[d.Pod.UID].rooms) > 0
 		if s.logged == "" && (found == nil || w.reader == nil) {
 			c.OwnCPUs = w.replied(&d)
 		}
@@ -335,8 +335,8 @@ func (w *writer) replied(d *policy.SetContainer) cpuset.Set {
 	switch {
 	case d.Need.Own != nil:
 		return *d.Need.Own
-	case d.Beside != nil:
-		return *d.Beside
+	case d.StartMask != nil:
+		return *d.StartMask
 	case d.Asked.CPUs:
 		return w.topo.Online()
 	}

@@ -102,10 +102,10 @@ func (c *Core) saveAhead(w *waiter) {
 // start sends the reply with which a container may start.
 func (c *Core) start(w *waiter) {
 	w.reply.Topology = c.machine.Topology()
-	if d := w.reply.Container; d != nil && d.Beside != nil { // some of these CPUs may have an owner by now
+	if d := w.reply.Container; d != nil && d.StartMask != nil { // some of these CPUs may have an owner by now
 		if pool := c.machine.PoolCPUs(d.Need.Pool); !pool.IsEmpty() {
 			now := *d
-			now.Beside, w.reply.Container = &pool, &now
+			now.StartMask, w.reply.Container = &pool, &now
 		}
 	}
 	if !w.update {
@@ -187,12 +187,12 @@ func (c *Core) othersCPUs(w *waiter) cpuset.Set {
 	if !c.machine.HasOwners() {
 		return cpuset.Set{}
 	}
-	if d := w.reply.Container; d.Beside != nil {
+	if d := w.reply.Container; d.StartMask != nil {
 		// If its pod's cgroup has no CPU of the pool, the kernel lets it run on those of its neighbours.
 		may := c.writer.tree.MayGive(w.path, c.machine.PoolCPUs(d.Need.Pool))
-		return c.machine.Beyond(w.uid, true, may, c.fresh)
+		return c.machine.ForbiddenCPUs(w.uid, true, may, c.fresh)
 	}
-	return c.machine.Beyond(w.uid, false, c.writer.tree.MayUse(w.path), c.fresh)
+	return c.machine.ForbiddenCPUs(w.uid, false, c.writer.tree.MayUse(w.path), c.fresh)
 }
 
 // release answers the waiters that can start and those whose deadline has passed. A panic ends one wait

@@ -405,7 +405,7 @@ func (w *writer) masksParent(next cgroup.Write) bool {
 			return c != nil && in(c.path)
 		}) || slices.ContainsFunc(b.decisions, func(d policy.Decision) bool {
 			c, ok := d.(policy.SetContainer)
-			return ok && c.Beside != nil && in(c.Container.CgroupPath)
+			return ok && c.StartMask != nil && in(c.Container.CgroupPath)
 		})
 	})
 }

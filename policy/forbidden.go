@@ -5,12 +5,12 @@ import "github.com/quietcore/quietcore/cpuset"
 // HasOwners reports whether any pod owns CPUs.
 func (m *Machine) HasOwners() bool { return len(m.exclusive) > 0 }
 
-// Beyond returns the CPUs in may that are owned and that the pod must not run on: if its cgroup may
+// ForbiddenCPUs returns the CPUs in may that are owned and that the pod must not run on: if its cgroup may
 // use them, a container that starts now would start on another pod's CPUs. Owners in fresh, by UID,
 // do not count: none of their containers has started yet, and they wait until all other pods have
-// left. An unmanaged pod may run anywhere. With beside set, the container runs in the pool while
+// left. An unmanaged pod may run anywhere. masked means that the container runs in the pool while
 // other containers of its pod own CPUs, and it must not run on those.
-func (m *Machine) Beyond(uid string, beside bool, may cpuset.Set, fresh map[string]bool) cpuset.Set {
+func (m *Machine) ForbiddenCPUs(uid string, masked bool, may cpuset.Set, fresh map[string]bool) cpuset.Set {
 	p := m.pods[uid]
 	if p == nil || p.in.unmanaged || !may.Intersects(&m.pools.Exclusive) { // as nearly always
 		return cpuset.Set{}
@@ -18,7 +18,7 @@ func (m *Machine) Beyond(uid string, beside bool, may cpuset.Set, fresh map[stri
 	place, own := m.ownOf(p, "")
 	if !own {
 		place = m.pools.of(m.poolOf(p))
-		if !beside {
+		if !masked {
 			place = place.Or(m.ownedIn(p))
 		}
 	}

@@ -53,11 +53,11 @@ func TestBeyond(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			m := small(t, Config{})
 			mustStep(t, m, append(c.before, PodRun{c.pod})...)
-			if got := m.Beyond("pod", false, c.may, c.fresh); got.String() != c.want {
-				t.Errorf("beyond its place are %s, want %q", got, c.want)
+			if got := m.ForbiddenCPUs("pod", false, c.may, c.fresh); got.String() != c.want {
+				t.Errorf("forbidden are %s, want %q", got, c.want)
 			}
-			if got := m.Beyond("another", false, c.may, c.fresh); !got.IsEmpty() {
-				t.Errorf("beyond the place of a pod that is not known are %s", got)
+			if got := m.ForbiddenCPUs("another", false, c.may, c.fresh); !got.IsEmpty() {
+				t.Errorf("forbidden to an unknown pod are %s", got)
 			}
 		})
 	}
