@@ -110,7 +110,7 @@ func TestCPIReplayTalks(t *testing.T) {
 	last := 0.0
 	for _, l := range lines {
 		count[l.Event]++
-		if l.Event == "probe" && (l.Antagonist != "a" || l.CapMilli < 100 || l.CapMilli > 160 || l.Until != l.Time+60 ||
+		if l.Event == "probe" && (l.Antagonist != "a" || l.CapMilli < 100 || l.CapMilli > 224 || l.Until != l.Time+60 ||
 			l.Container != "v") {
 			t.Errorf("%+v", l)
 		}

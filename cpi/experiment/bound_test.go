@@ -110,11 +110,12 @@ func (w *innocents) window(kind innocentWorld, n int) {
 	}
 	w.samples = append(w.samples[:0], Sample{Ref: w.victim, Usage: 1, CPI: math.Exp(slow + noise)})
 	for i, ref := range w.jobs {
-		used, bitten := w.wants[i], false
-		if on, _ := w.d.Throttled(fmt.Sprint("job", i)); on {
-			used, bitten = min(used, 0.1), used > 0.1
+		used := w.wants[i]
+		if milli, _ := w.d.ThrottleOf(ref); milli > 0 {
+			// A quota gives less than it says.
+			used = min(used, float64(milli)/1000*(wants+(1-wants)*r.Float64()))
 		}
-		w.samples = append(w.samples, Sample{Ref: ref, Usage: used, CPI: 1, Bitten: bitten})
+		w.samples = append(w.samples, Sample{Ref: ref, Usage: used, CPI: 1})
 	}
 	w.d.Observe(epoch.Add(time.Duration(n)*time.Minute), w.samples)
 }

@@ -24,6 +24,9 @@ type Config struct {
 
 	CapBatchMilli int64 // for BE-class containers that request CPU
 	CapBEMilli    int64 // for those that do not
+	// EvictAfter so many caps of a job in a day its eviction is asked for, once an hour; 0:
+	// never.
+	EvictAfter int
 
 	// Bounds of memory: what was not seen for longest makes room.
 	MaxContainers, MaxJobs, MaxPairs int
@@ -52,6 +55,7 @@ func (c Config) Validate() error {
 	number("tests at a time", float64(c.Tests), 1, 16)
 	number("the cap of batch containers", float64(c.CapBatchMilli), 1, 1e6)
 	number("the cap of best-effort containers", float64(c.CapBEMilli), 1, 1e6)
+	number("caps before an eviction", float64(c.EvictAfter), 0, 1e6)
 	number("containers", float64(c.MaxContainers), 1, 1<<20)
 	number("jobs", float64(c.MaxJobs), 1, 1<<20)
 	number("pairs", float64(c.MaxPairs), 1, 1<<20)

@@ -17,8 +17,6 @@ type Sample struct {
 	Ref   Ref
 	Usage float64 // CPU-seconds per second
 	CPI   float64 // 0: not measured; Usage is still valid
-	// Bitten says that its throttle took something away.
-	Bitten bool
 }
 
 // Kind of an event.
@@ -35,6 +33,7 @@ const (
 	ProbeEvent    Kind = "probe"    // throttle Job until Until: the coin of a test
 	CapEvent      Kind = "cap"      // throttle Job until Until or an uncap: a verdict
 	UncapEvent    Kind = "uncap"    // let Job go
+	EvictEvent    Kind = "evict"    // Job was capped so often that it should run elsewhere
 	LineEvent     Kind = "line"     // what is normal for Victim's job has changed
 )
 
@@ -80,6 +79,8 @@ type Counters struct {
 	// was throttled and left alone; Helped and PlaceboHelped those of them in which the
 	// victim was well. Where nobody is guilty the two shares are alike.
 	Throttled, Placebos, Helped, PlaceboHelped uint64
+	// Harm is the minutes that tests were charged for.
+	Harm float64
 }
 
 type workloadKey struct{ name, platform string }
@@ -123,6 +124,7 @@ type work struct {
 	trials    []Trial
 	ranked    []Suspect
 	anomalous []Ref
+	learned   []Learned
 	prior     workspace
 	fit       fitting
 }
@@ -266,8 +268,18 @@ func (d *Detector) clear() {
 // Observe takes the samples of a window that ends now. now must not go backwards. The
 // events are valid until the next call. After it, the coins of Trials are to be thrown.
 func (d *Detector) Observe(now time.Time, samples []Sample) []Event {
+	return d.ObserveAfter(d.steps(now), now, samples)
+}
+
+// ObserveAfter is Observe where the windows lie anywhere in their intervals, so that the
+// time alone does not say how many intervals have begun since the last one; at least 1.
+func (d *Detector) ObserveAfter(steps int64, now time.Time, samples []Sample) []Event {
 	d.clear()
-	d.advance(now)
+	d.work.learned = d.work.learned[:0]
+	d.window += max(steps, 1)
+	if now.After(d.now) {
+		d.now = now
+	}
 	for _, s := range d.listed {
 		s.round = round{}
 	}
@@ -285,16 +297,12 @@ func (d *Detector) Observe(now time.Time, samples []Sample) []Event {
 	return d.work.events
 }
 
-// advance the window number by the time that has passed.
-func (d *Detector) advance(now time.Time) {
-	steps := int64(1)
-	if !d.now.IsZero() {
-		steps = max(1, int64(math.Round(float64(now.Sub(d.now))/float64(d.cfg.Period))))
+// steps are the windows that have passed by the time.
+func (d *Detector) steps(now time.Time) int64 {
+	if d.now.IsZero() {
+		return 1
 	}
-	if now.After(d.now) {
-		d.now = now
-	}
-	d.window += steps
+	return int64(math.Round(float64(now.Sub(d.now)) / float64(d.cfg.Period)))
 }
 
 // valid says that a sample can be: no program needs ten thousand cycles for an
@@ -311,7 +319,7 @@ func (d *Detector) add(s *Sample) {
 	}
 	d.counts.Samples++
 	c.suspect.seen = d.window
-	c.suspect.take(s.Usage, s.CPI, float64(d.depth(c))/1000, s.Bitten)
+	c.suspect.take(s.Usage, s.CPI, float64(d.depth(c))/1000)
 }
 
 // judge the victims, once what their suspects did is known.
@@ -328,7 +336,7 @@ func (d *Detector) judge(samples []Sample) {
 			d.counts.Unjudged++
 		}
 		known := v.job.history.line.N > 0
-		j := v.judge(d.window, s.Usage, s.CPI, &d.work.fit)
+		j := v.judge(d.window, s.Usage, s.CPI, &d.work)
 		if l := &v.job.history.line; l.N > 0 && !known || v.rebased == d.window {
 			d.emit(Event{Kind: LineEvent, Victim: c.Container, CPI: s.CPI, Threshold: math.Exp(l.C + v.offset + l.Thr),
 				Normal: Normal{math.Exp(l.C + v.offset), l.SD, l.N}})

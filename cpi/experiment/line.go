@@ -41,7 +41,7 @@ func (l *line) predict(x float64) float64 { return l.C + l.B*(min(max(x, l.Low),
 func given(mean, stddev float64) line {
 	cv := stddev / mean
 	v := math.Log1p(cv * cv)
-	l := line{N: minPoints, C: math.Log(mean) - v/2, Low: math.Inf(-1), High: math.Inf(1), FromOthers: true}
+	l := line{N: minPoints, C: math.Log(mean) - v/2, FromOthers: true}
 	l.SD = max(leastSD, math.Sqrt(v))
 	l.Thr = max(leastThr, thrSDs*l.SD)
 	return l

@@ -43,7 +43,7 @@ type pair struct {
 }
 
 // times are windows.
-type times struct{ began, active, bad, seen, until int64 }
+type times struct{ began, active, bad, seen, until, judged int64 }
 
 const (
 	giveUpBelow   = 0.15
@@ -52,6 +52,7 @@ const (
 	calmMinutes   = 40 // without an anomaly: parked
 	idleMinutes   = 45 // without activity: parked
 	farewell      = 90 // without activity a verdict ends
+	unjudgedFor   = 15 // minutes without a residual of the victim: parked
 	wellWindows   = 3
 	undoShare     = 10 // a verdict ends below T/10
 	uselessFirst  = 3
@@ -136,6 +137,7 @@ func (p *pair) serve() {
 func (d *Detector) step(p *pair) (kind Kind, why string) {
 	t, e := d.cfg.Threshold, p.proc.e()
 	silent, calm := d.window-p.times.active, d.window-p.times.bad
+	unknown := d.window-p.times.judged > d.windows(unjudgedFor)
 	switch p.stage {
 	case Testing:
 		switch {
@@ -145,7 +147,7 @@ func (d *Detector) step(p *pair) (kind Kind, why string) {
 		case p.proc.best() < giveUpBelow:
 			d.giveUp(p)
 			return GivenUpEvent, fmt.Sprintf("e-value %.3f: the coins make no difference", e)
-		case calm > d.windows(calmMinutes), silent > d.windows(idleMinutes):
+		case unknown, calm > d.windows(calmMinutes), silent > d.windows(idleMinutes):
 			p.stage = Parked
 		}
 	case Verdict:
@@ -158,6 +160,9 @@ func (d *Detector) step(p *pair) (kind Kind, why string) {
 			d.giveUp(p)
 			return ReleasedEvent, fmt.Sprintf("the victim was as slow as before in %d throttled windows in a row",
 				uselessLast)
+		case unknown:
+			p.stage = Parked
+			return ReleasedEvent, fmt.Sprintf("its victim is gone, or has idled for %d minutes", unjudgedFor)
 		case silent > d.windows(farewell):
 			p.stage = Parked
 			return ReleasedEvent, fmt.Sprintf("idle for %d minutes", farewell)
@@ -194,6 +199,9 @@ func (d *Detector) observe() {
 		if v != nil {
 			r, thr = v.at(d.window), v.job.history.line.Thr
 			p.times.bad = max(p.times.bad, v.lastAnomaly)
+		}
+		if !math.IsNaN(r) {
+			p.times.judged = d.window
 		}
 		c := p.proc.coinOf(d.window)
 		active := s != nil && s.round.active
@@ -251,6 +259,7 @@ func (p *pair) pending(window int64) bool {
 func (d *Detector) charge(p *pair, s *suspect, e float64) {
 	cost := price(e) * d.cfg.Period.Minutes()
 	p.spent += cost
+	d.counts.Harm += cost
 	d.accuserOf(p.accuser).harm.Left -= cost
 	d.harmOf(s).Left -= cost
 }

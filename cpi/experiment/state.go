@@ -126,7 +126,7 @@ func (d *Detector) restorePair(s *PairState) {
 	p.stage, p.proc, p.accuser, p.victim = s.Stage, s.Process, s.Accuser, -1
 	p.effect = effect{disturbed: s.Disturbed, sd: s.SD}
 	p.spent, p.reached, p.rest, p.term = s.Spent, s.Reached, s.Rest, s.Term
-	p.times = times{began: d.window, active: d.window, bad: d.window, seen: d.window,
+	p.times = times{began: d.window, active: d.window, bad: d.window, seen: d.window, judged: d.window,
 		until: min(s.Until, d.window+d.windows(mostRest))}
 	for i := range p.proc.Coins {
 		// Of the window that was under way nobody knows what was in force.

@@ -27,14 +27,17 @@ type suspect struct {
 
 // trial is the coin of a suspect for a window.
 type trial struct {
-	lead   *pair   // whose test it is; nil: there is no coin
-	p      float64 // of throttling
-	thrown bool
-	next   bool           // what the coin says of the window to come
-	on     bool           // throttled in the window to come or that has just ended
-	until  time.Time      // end of the throttle that was told last
-	told   *cpi.Container // for whom
-	grown  bool           // a container has come since
+	lead    *pair   // whose test it is; nil: there is no coin
+	p       float64 // of throttling
+	thrown  bool
+	next    bool           // what the coin says of the window to come
+	on      bool           // throttled in the window to come or that has just ended
+	until   time.Time      // end of the throttle that was told last
+	told    *cpi.Container // for whom
+	grown   bool           // a container has come since
+	refused int64          // window until which it is left alone, since a throttle was refused
+	caps    []int64        // windows of its newest caps, at most Config.EvictAfter of them
+	asked   int64          // window in which its eviction was asked for; 0: never
 }
 
 // add a container.
@@ -79,7 +82,7 @@ func (s *suspect) advance(window int64) {
 var nan32 = float32(math.NaN())
 
 // take a sample of one of its containers.
-func (s *suspect) take(usage, cpi, depth float64, bitten bool) {
+func (s *suspect) take(usage, cpi, depth float64) {
 	r := &s.round
 	r.samples++
 	r.usage += usage
@@ -88,8 +91,14 @@ func (s *suspect) take(usage, cpi, depth float64, bitten bool) {
 	} else {
 		r.work = math.NaN()
 	}
-	r.active = r.active || usage >= 0.95*depth || s.on && bitten
+	r.active = r.active || usage >= wants*depth
 }
+
+// wants is how much of what a throttle leaves a container uses that counts as active.
+// Whether it does must not depend on the coin, or the bound is gone: so much is used with
+// and without a throttle by who wants all or more, even where a quota gives less than it
+// says. Whether the quota bit is no measure: it bites who runs in bursts, too.
+const wants = 0.7
 
 // close the window.
 func (s *suspect) close(window int64) {

@@ -3,6 +3,7 @@ package experiment
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -28,7 +29,7 @@ func (c *container) exempt() bool {
 	return !able
 }
 
-// depth is what a throttle leaves of a container: a small part of what its job uses when
+// depth is what a throttle leaves of a container: 7 % of what its job uses when
 // it is busy, and no less than its class keeps. So a job that idles is not active, and
 // who is throttled still moves.
 func (d *Detector) depth(c *container) int64 {
@@ -45,7 +46,7 @@ func (d *Detector) depth(c *container) int64 {
 	return milli
 }
 
-const depthShare = 0.05
+const depthShare = 0.07
 
 // analysisPerWindow bounds how many victims' suspects are ranked in a window; the others
 // wait.
@@ -64,7 +65,9 @@ func (d *Detector) analyse() {
 		d.counts.Analyses++
 		ranked := d.rank(c)
 		why := d.propose(ref, c, ranked)
-		d.emit(Event{Kind: AnalysisEvent, Victim: c.Container, Suspects: ranked, Why: why})
+		j, l := &c.victim.latest, &c.victim.job.history.line
+		d.emit(Event{Kind: AnalysisEvent, Victim: c.Container, CPI: j.cpi, Threshold: j.threshold, Suspects: ranked,
+			Normal: Normal{j.threshold / math.Exp(l.Thr), l.SD, l.N}, Why: why})
 	}
 	d.work.anomalous = slices.Delete(list, 0, n)
 }
@@ -162,7 +165,7 @@ func (d *Detector) test(ref Ref, c *container, s *Suspect, a *accuser) string {
 	p.stage, p.victim, p.accuser, p.well = Testing, ref, accuserName(c.Container), 0
 	p.effect = effect{disturbed: c.victim.disturbed(), sd: j.history.line.SD}
 	p.eager = s.Prior >= priorToHasten
-	p.times = times{began: d.window, active: d.window, bad: d.window, seen: d.window}
+	p.times = times{began: d.window, active: d.window, bad: d.window, seen: d.window, judged: d.window}
 	d.emit(Event{Kind: BegunEvent, Victim: c.Container, Job: s.Job, E: p.proc.e(),
 		Why: fmt.Sprintf("prior %.1f", s.Prior)})
 	return "a test of " + s.Job + " begins"
@@ -209,7 +212,7 @@ func (d *Detector) begin() {
 	}
 	for _, p := range d.order {
 		s := d.suspects[p.key.Suspect]
-		if s == nil || len(s.refs) == s.exempt || !d.cfg.Enforce {
+		if s == nil || len(s.refs) == s.exempt || !d.cfg.Enforce || d.window < s.refused {
 			continue
 		}
 		chance := p.propensity(d.cfg.Threshold, d.window)
@@ -285,6 +288,40 @@ func (d *Detector) actuate(s *suspect) {
 		s.told = d.container(s.lead.victim)
 		d.emit(Event{Kind: CapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: s.until,
 			E: s.lead.proc.e(), Why: fmt.Sprintf("disturbs, e-value %.3g", s.lead.proc.e())})
+		d.countCap(s)
+	}
+}
+
+// countCap asks for the eviction of a job that was capped for the EvictAfter-th time in a
+// day.
+func (d *Detector) countCap(s *suspect) {
+	n := d.cfg.EvictAfter
+	if n == 0 {
+		return
+	}
+	s.caps = append(s.caps, d.window)
+	s.caps = slices.Delete(s.caps, 0, max(len(s.caps)-n, 0))
+	if len(s.caps) < n || d.window-s.caps[0] > d.windows(24*60) ||
+		s.asked != 0 && d.window-s.asked < d.windows(evictPause) {
+		return
+	}
+	s.asked = d.window
+	d.emit(Event{Kind: EvictEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s),
+		Why: fmt.Sprintf("%s was capped %d times in %.0f minutes", s.name, n,
+			float64(d.window-s.caps[0])*d.cfg.Period.Minutes())})
+}
+
+const (
+	evictPause   = 60 // minutes
+	refusedPause = 5  // minutes
+)
+
+// Refuse says that a throttle of a job was not carried out. Its coins still count: to
+// leave out those that fell on throttled alone would favour the others. It gets no new
+// ones for a while.
+func (d *Detector) Refuse(job string) {
+	if s := d.suspects[job]; s != nil {
+		s.refused = d.window + d.windows(refusedPause)
 	}
 }
 

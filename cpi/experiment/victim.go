@@ -39,6 +39,7 @@ type victim struct {
 	waiting     [settle + 1]int64 // their windows; 0: none
 	lastAnomaly int64
 	queued      bool // its anomaly waits for an analysis
+	latest      judgement
 }
 
 // workload is a victim's job on a platform, and what is normal for it.
@@ -71,17 +72,18 @@ func (v *victim) advance(window int64) {
 	}
 }
 
-// verdictOn a sample of a victim.
+// judgement of a victim's sample.
 type judgement struct {
+	cpi              float64
 	residual         float64
 	threshold        float64 // as a CPI
 	outlier, anomaly bool
 }
 
 // judge a window, and learn what is undisturbed.
-func (v *victim) judge(window int64, usage, cpi float64, w *fitting) judgement {
+func (v *victim) judge(window int64, usage, cpi float64, w *work) judgement {
 	v.advance(window)
-	j := judgement{residual: math.NaN()}
+	j := judgement{cpi: cpi, residual: math.NaN()}
 	h := &v.job.history
 	if cpi <= 0 || usage < leastUsage || window-v.born < unjudged {
 		v.learnPending(window, w)
@@ -104,11 +106,12 @@ func (v *victim) judge(window int64, usage, cpi float64, w *fitting) judgement {
 	v.learnPending(window, w)
 	v.pending[i], v.waiting[i] = point{x: p.x, y: p.y - float32(v.offset)}, window
 	v.rebase(window)
+	v.latest = j
 	return j
 }
 
 // learnPending takes the windows that no anomaly has covered since.
-func (v *victim) learnPending(window int64, w *fitting) {
+func (v *victim) learnPending(window int64, w *work) {
 	if v.job.spec {
 		return
 	}
@@ -118,7 +121,10 @@ func (v *victim) learnPending(window int64, w *fitting) {
 		}
 		v.waiting[i] = 0
 		if v.lastAnomaly < at || v.job.history.line.N == 0 {
-			v.job.history.learn(v.pending[i], w)
+			p := v.pending[i]
+			v.job.history.learn(p, &w.fit)
+			w.learned = append(w.learned, Learned{Job: v.job.name, Platform: v.job.platform,
+				Usage: math.Exp(float64(p.x)), CPI: math.Exp(float64(p.y) + v.offset)})
 		}
 	}
 }

@@ -71,8 +71,7 @@ func (a *arena) step(claims []claim) {
 		}
 		used := min(c.wants, a.limit(c.container))
 		bitten[c.job] = bitten[c.job] || used < c.wants
-		samples = append(samples, experiment.Sample{Ref: a.refs[c.container], Usage: used, CPI: c.cpi,
-			Bitten: used < c.wants})
+		samples = append(samples, experiment.Sample{Ref: a.refs[c.container], Usage: used, CPI: c.cpi})
 	}
 	for job, bit := range bitten {
 		switch on, verdict := a.d.Throttled(job); {

@@ -230,8 +230,7 @@ func (t *trials) round(now time.Time, rows []world.Row) (orders []order, err err
 			}
 		}
 		t.seen[r.Container] = now
-		t.samples = append(t.samples, experiment.Sample{Ref: t.refs[r.Container], Usage: r.Usage, CPI: r.CPI,
-			Bitten: r.Bitten})
+		t.samples = append(t.samples, experiment.Sample{Ref: t.refs[r.Container], Usage: r.Usage, CPI: r.CPI})
 	}
 	for _, id := range gone(t.seen, now) {
 		t.d.Forget(id)

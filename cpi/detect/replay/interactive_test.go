@@ -192,7 +192,7 @@ func TestPeriodOfAConversation(t *testing.T) {
 			if l.Event != "probe" {
 				return nil
 			}
-			if probes++; l.Until != l.Time+period || l.CapMilli != 150 {
+			if probes++; l.Until != l.Time+period || l.CapMilli != 210 {
 				t.Errorf("every %v s: %+v", period, l)
 			}
 			return nil

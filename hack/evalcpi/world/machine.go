@@ -16,8 +16,6 @@ const (
 type Row struct {
 	Container, Job, Class string
 	Usage, CPI            float64
-	// Bitten says that a limit took something away.
-	Bitten bool
 }
 
 // VictimJob is the name of the victim's job.
@@ -118,8 +116,7 @@ func (m *Machine) Rows(rows []Row) []Row {
 			}
 			// The same work takes longer.
 			used = min(used*slowed, p.limit)
-			rows = append(rows, Row{Container: p.id, Job: j.Name, Class: j.Class, Usage: used, CPI: cpi,
-				Bitten: p.bitten})
+			rows = append(rows, Row{Container: p.id, Job: j.Name, Class: j.Class, Usage: used, CPI: cpi})
 		}
 	}
 	return rows

@@ -1,0 +1,44 @@
+package experiment
+
+// Learned is a window that shows what is normal for a job: no anomaly has covered it.
+type Learned struct {
+	Job, Platform string
+	Usage, CPI    float64
+}
+
+// Learned lists those that the last Observe learned from; valid until the next one.
+func (d *Detector) Learned() []Learned { return d.work.learned }
+
+// MinWindows is how many undisturbed windows of a job are needed to judge it.
+const MinWindows = minPoints
+
+// JobInfo is what is known of a victim's job on a platform.
+type JobInfo struct {
+	Job, Platform string
+	Containers    int // running
+	// Windows that what is normal for it rests on, or that are there so far; of MinWindows.
+	Windows int
+	Judged  bool
+	// FromOthers says that it is judged by a spec of other nodes, having too little of its
+	// own.
+	FromOthers bool
+}
+
+// Jobs lists the jobs of victims that have containers, or that could be judged, in no
+// order.
+func (d *Detector) Jobs() []JobInfo {
+	list := make([]JobInfo, 0, len(d.jobs))
+	for _, j := range d.jobs {
+		l := &j.history.line
+		if j.containers == 0 && l.N == 0 {
+			continue
+		}
+		info := JobInfo{Job: j.name, Platform: j.platform, Containers: j.containers, Windows: l.N, Judged: l.N > 0,
+			FromOthers: l.FromOthers}
+		if l.N == 0 || l.FromOthers {
+			info.Windows = len(j.history.points)
+		}
+		list = append(list, info)
+	}
+	return list
+}
