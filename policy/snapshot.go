@@ -55,6 +55,7 @@ type ContainerView struct {
 	Withheld   *cpuset.Set // nil: none
 	Mems       *cpuset.Set // nil: every NUMA node
 	QuotaMilli int64
+	OwnMilli   int64 // what QuotaMilli is without a cap
 	Shares     int64
 	CapMilli   int64 // 0: no cap
 	CapUntil   time.Time
@@ -235,6 +236,7 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 	if h := p.named(c.ref.Name); h != nil && h.grant != nil {
 		v.Withheld = nonEmpty(&h.grant.withheld)
 	}
+	v.OwnMilli = v.QuotaMilli
 	if limit, ok := p.caps[c.ref.Name]; ok {
 		v.CapMilli, v.CapUntil = limit.Milli, limit.Until
 		if v.QuotaMilli == NoLimit || limit.Milli < v.QuotaMilli {

@@ -40,6 +40,7 @@ const (
 	Cap     VerdictKind = "cap"       // the antagonists are capped
 	Move    VerdictKind = "pool-move" // the BE pool leaves the victim's L3 domain
 	Evict   VerdictKind = "evict"     // the antagonist should run elsewhere
+	Test    VerdictKind = "test"      // package experiment: a suspect is tested
 )
 
 // Verdict is the result of one analysis.

@@ -57,6 +57,7 @@ type Event struct {
 	Until     time.Time
 	Normal    Normal
 	E         float64
+	Arms      [2]Arm // left alone, throttled; of a test's end
 	Why       string
 }
 
@@ -235,11 +236,29 @@ func (d *Detector) Stage(victim *cpi.Container, suspect string) Stage {
 	return ""
 }
 
+// Test is what is known of a test.
+type Test struct {
+	Victim *cpi.Container // nil: none of the job runs
+	Stage  Stage
+	E      float64
+}
+
+// TestOf a pair.
+func (d *Detector) TestOf(key PairKey) Test {
+	p := d.pairs[key]
+	if p == nil {
+		return Test{}
+	}
+	return Test{Victim: d.protected(p), Stage: p.stage, E: p.proc.e()}
+}
+
 // Container returns the newest view of a container.
 func (d *Detector) Container(ref Ref) *cpi.Container { return d.all[ref].Container }
 
-func (d *Detector) container(ref Ref) *cpi.Container {
-	if c := d.slotOf(ref); c != nil {
+// protected is the container of the victim's job that a pair's test is for; nil: it has
+// ended.
+func (d *Detector) protected(p *pair) *cpi.Container {
+	if c := d.slotOf(p.victim); c != nil && c.victim != nil && c.victim.job.key() == p.workload() {
 		return c.Container
 	}
 	return nil

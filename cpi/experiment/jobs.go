@@ -1,5 +1,7 @@
 package experiment
 
+import "slices"
+
 // Learned is a window that shows what is normal for a job: no anomaly has covered it.
 type Learned struct {
 	Job, Platform string
@@ -40,5 +42,49 @@ func (d *Detector) Jobs() []JobInfo {
 		}
 		list = append(list, info)
 	}
+	return list
+}
+
+// Question is a victim whose next window decides something. Its suspects are asked
+// whatever their coins say: whether a window is known must not depend on them.
+type Question struct {
+	Victim   string   // container ID
+	Suspects []string // containers of the jobs under test or verdict for it
+	Test     bool     // there are such jobs
+}
+
+// Questions are the victims for which there is a test or a verdict, then those with an
+// outlier in the last windows.
+func (d *Detector) Questions() []Question {
+	var list []Question
+	for i := range d.all {
+		c := &d.all[i]
+		if c.Container == nil || c.victim == nil {
+			continue
+		}
+		q := Question{Victim: c.ID}
+		for _, p := range d.order {
+			if p.victim != Ref(i) || p.workload() != c.victim.job.key() || p.stage != Testing && p.stage != Verdict {
+				continue
+			}
+			q.Test = true
+			for _, ref := range d.Containers(p.key.Suspect) {
+				q.Suspects = append(q.Suspects, d.all[ref].ID)
+			}
+		}
+		recent := c.victim.newest > d.window-outlierWindows && c.victim.bad&(1<<outlierWindows-1) != 0
+		if q.Test || recent {
+			list = append(list, q)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b Question) int {
+		switch {
+		case a.Test == b.Test:
+			return compare(a.Victim, b.Victim)
+		case a.Test:
+			return -1
+		}
+		return 1
+	})
 	return list
 }

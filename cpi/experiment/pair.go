@@ -36,10 +36,38 @@ type pair struct {
 	spent   float64
 	times   times
 	rest    int64 // windows of the next rest
-	well    int   // windows without disturbance beside the busy suspect
-	useless int   // throttled windows in a row that did not help
 	term    int   // index of terms
-	served  int   // active windows of the term
+	streaks
+	arms [2]arm // left alone, throttled
+}
+
+// streaks are counted in windows.
+type streaks struct {
+	well    int // without disturbance beside the busy suspect
+	useless int // throttled in a row, without help
+	served  int // active, of the term
+}
+
+// arm is how the victim was in the active windows of one side of the coin.
+type arm struct {
+	n   int
+	sum float64 // of residuals less the threshold
+}
+
+// Arm of a test: the windows of one side of the coin in which the suspect was busy.
+type Arm struct {
+	Windows int
+	// Excess is the victim's CPI in them, a geometric mean of multiples of the threshold.
+	Excess float64
+}
+
+func (p *pair) told() (arms [2]Arm) {
+	for i, a := range p.arms {
+		if arms[i].Windows = a.n; a.n > 0 {
+			arms[i].Excess = math.Exp(a.sum / float64(a.n))
+		}
+	}
+	return arms
 }
 
 // times are windows.
@@ -59,7 +87,6 @@ const (
 	uselessLast   = 4
 	uselessAbove  = 0.6 // of the disturbance
 	keepUseless   = 8   // unless e is above 8T
-	priorToBegin  = 2
 	priorToHasten = 3
 	pStart        = 0.25
 	pEven         = 0.5
@@ -68,6 +95,9 @@ const (
 	pTurn         = 0.25
 	mostRest      = 24 * 60 // minutes
 )
+
+// PriorToTest is from what prior on a suspect is tested.
+const PriorToTest = 2
 
 const terms = 4
 
@@ -106,6 +136,13 @@ func (p *pair) note(c *coin, r float64, thr float64) {
 			p.well = 0
 		}
 		return
+	}
+	if !math.IsNaN(r) {
+		a := &p.arms[0]
+		if c.On {
+			a = &p.arms[1]
+		}
+		a.n, a.sum = a.n+1, a.sum+r-thr
 	}
 	switch {
 	case math.IsNaN(r):
@@ -276,7 +313,8 @@ func (d *Detector) conclude(p *pair, kind Kind, why string) {
 		a.harm.Left = min(a.harm.Left+p.spent, savedHarm*d.cfg.Budget)
 		p.spent = 0
 	}
-	d.emit(Event{Kind: kind, Victim: d.container(p.victim), Job: p.key.Suspect, E: p.proc.e(), Why: why})
+	d.emit(Event{Kind: kind, Victim: d.protected(p), Job: p.key.Suspect, E: p.proc.e(), Why: why,
+		Arms: p.told()})
 }
 
 // victimOf a pair: the container that it was begun for, or one of the same job.

@@ -76,6 +76,30 @@ func TestRefusedThrottles(t *testing.T) {
 	}
 }
 
+// TestWhoseWindowDecides: those under test, whatever their coins say, and who is slow.
+func TestWhoseWindowDecides(t *testing.T) {
+	w, next := convicted(t, DefaultConfig())
+	for n := range 30 {
+		w.minute(guilty, next+n)
+		got := w.d.Questions()
+		if len(got) != 1 || !got[0].Test || got[0].Victim != "victim-0" || len(got[0].Suspects) != 1 ||
+			got[0].Suspects[0] != "job0-0" {
+			t.Fatalf("minute %d: %+v", next+n, got)
+		}
+	}
+	slow := newInnocents(t, DefaultConfig(), w.r)
+	for n := range 60 {
+		slow.window(shuffled, n)
+	}
+	if got := slow.d.Questions(); len(got) != 0 {
+		t.Errorf("nobody is slow: %+v", got)
+	}
+	slow.d.Observe(epoch.Add(time.Hour), []Sample{{Ref: slow.victim, Usage: 1, CPI: 3}})
+	if got := slow.d.Questions(); len(got) != 1 || got[0].Victim != "victim-0" || got[0].Test {
+		t.Errorf("one outlier: %+v", got)
+	}
+}
+
 // TestEvictions are asked for once a job was capped so often, and once an hour.
 func TestEvictions(t *testing.T) {
 	for _, after := range []int{0, 3} {

@@ -119,7 +119,7 @@ func (d *Detector) propose(ref Ref, c *container, ranked []Suspect) string {
 	}
 	for i := range ranked {
 		s := &ranked[i]
-		if s.Prior < priorToBegin {
+		if s.Prior < PriorToTest {
 			break
 		}
 		if !s.MayBeThrottled {
@@ -280,12 +280,12 @@ func (d *Detector) actuate(s *suspect) {
 		if s.until.After(end) { // a cap that has just ended
 			d.emit(Event{Kind: UncapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s)})
 		}
-		s.until, s.told = end, d.container(s.lead.victim)
+		s.until, s.told = end, d.protected(s.lead)
 		d.emit(Event{Kind: ProbeEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: end,
 			E: s.lead.proc.e(), Why: fmt.Sprintf("tested, e-value %.2g, coin of %.2f", s.lead.proc.e(), s.p)})
 	case s.until.Before(end), s.grown:
 		s.until = d.now.Add(time.Duration(max(termsOf()[s.lead.term], 1)) * d.cfg.Period)
-		s.told = d.container(s.lead.victim)
+		s.told = d.protected(s.lead)
 		d.emit(Event{Kind: CapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: s.until,
 			E: s.lead.proc.e(), Why: fmt.Sprintf("disturbs, e-value %.3g", s.lead.proc.e())})
 		d.countCap(s)
@@ -318,11 +318,14 @@ const (
 
 // Refuse says that a throttle of a job was not carried out. Its coins still count: to
 // leave out those that fell on throttled alone would favour the others. It gets no new
-// ones for a while.
-func (d *Detector) Refuse(job string) {
-	if s := d.suspects[job]; s != nil {
-		s.refused = d.window + d.windows(refusedPause)
+// ones for a while. It returns whether that is news.
+func (d *Detector) Refuse(job string) bool {
+	s := d.suspects[job]
+	if s == nil || d.window < s.refused {
+		return false
 	}
+	s.refused = d.window + d.windows(refusedPause)
+	return true
 }
 
 // throttles of a job's containers.

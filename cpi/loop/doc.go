@@ -3,7 +3,9 @@
 // both. It decides nothing itself.
 //
 //	sampler.Window -> Loop.Take -> node.go     what runs, as the detector sees it
-//	                            -> loop.go     the detector, its commands, its deadlines
+//	                            -> loop.go     the order of things: judge, save, submit
+//	                            -> watcher.go  package detect, its commands, its deadlines
+//	                            -> trials.go   package experiment, its coins and throttles
 //	                            -> finding.go  Events on pods, findings for the record
 //
 // A [View] converts a snapshot of the policy to the containers of a window. A [Finding]

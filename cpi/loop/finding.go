@@ -33,6 +33,19 @@ type Finding struct {
 	Milli   int64
 	Until   time.Time
 	Outcome *detect.Outcome
+	Test    *Test // of a TestEvent
+}
+
+// TestEvent is of a test of Target's job for Victim: it begins, or a coin is thrown.
+const TestEvent detect.Kind = "test"
+
+// Test is what is told of one.
+type Test struct {
+	Job   string  // the suspect
+	Begun bool    // else a coin was thrown
+	P     float64 // of throttling, which Until then follows
+	On    bool    // it is throttled
+	E     float64 // e-value so far
 }
 
 // Suspect is a neighbour of the victim and the evidence against it.
@@ -40,12 +53,14 @@ type Suspect struct {
 	*cpi.Container
 	Score, Contrast, Confidence float64
 	Pairs                       int
-	Shares                      string // the closest common domain: core, L3 or NUMA; empty: none or unknown
+	Prior, EValue               float64 // of a detector by experiment; EValue is 0 without a test
+	Shares                      string  // the closest common domain: core, L3 or NUMA; empty: none or unknown
 }
 
 // Reasons of the Kubernetes Events.
 const (
 	ReasonInterference = "CPUInterference" // on the victim
+	ReasonTested       = "CPUTested"       // on the suspect
 	ReasonCapped       = "CPUCapped"       // on the antagonist
 	ReasonUncapped     = "CPUCapLifted"
 	ReasonMoved        = "BestEffortMoved" // on the victim
@@ -55,68 +70,16 @@ const (
 // maxSuspects bounds the suspects in a finding.
 const maxSuspects = 20
 
-// handle reports events and returns the commands among them. A command is reported once
-// the policy has accepted it.
-func (l *Loop) handle(events []detect.Event, now time.Time) []order {
-	var orders []order
+// wall converts times of the detector's clock to those of the wall clock, as it is now.
+func (l *Loop) wall(now time.Time) func(time.Time) time.Time {
 	wall := l.o.Clock.Wall().Add(-max(l.now().Sub(now), 0))
-	at := func(t time.Time) time.Time { return wall.Add(t.Sub(now)) }
-	for i := range events {
-		e := &events[i]
-		f := l.finding(e, at)
-		if e.Command != nil {
-			if o := l.orderOf(e.Command, now); o != nil {
-				o.finding = f
-				orders = append(orders, *o)
-				continue
-			}
-		}
-		l.report(f)
-	}
-	return orders
+	return func(t time.Time) time.Time { return wall.Add(t.Sub(now)) }
 }
 
 // report publishes a finding: as Events on pods, and to OnFinding.
 func (l *Loop) report(f *Finding) {
 	l.notify(f)
 	l.o.OnFinding(f)
-}
-
-// finding resolves an event's references, as they are only valid until the next call of
-// the detector.
-func (l *Loop) finding(e *detect.Event, at func(time.Time) time.Time) *Finding {
-	f := &Finding{Kind: e.Kind, At: at(e.At), Victim: e.Victim, CPI: e.CPI, Threshold: e.Threshold}
-	if e.Spec != nil {
-		spec := *e.Spec
-		f.Spec = &spec
-	}
-	if v := e.Verdict; v != nil {
-		f.Verdict, f.Score, f.Why, f.Normal = v.Kind, v.Score, v.Why, e.Normal
-		for i := range min(len(v.Suspects), maxSuspects) {
-			s := &v.Suspects[i]
-			c := l.detector.Container(s.Ref)
-			f.Suspects = append(f.Suspects, Suspect{
-				Container: c, Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence, Pairs: s.Pairs,
-				Shares: shared(l.topology, f.Victim.Place.CPUs, c.Place.CPUs),
-			})
-		}
-		for _, ref := range v.Antagonists {
-			f.Antagonists = append(f.Antagonists, l.detector.Container(ref))
-		}
-	}
-	if c := e.Command; c != nil {
-		f.Command, f.Target, f.Milli, f.Why = c.Kind, l.detector.Container(c.Container), c.Milli, c.Why
-		f.Victim = l.detector.Container(c.Victim)
-		if !c.Until.IsZero() {
-			f.Until = at(c.Until)
-		}
-	}
-	if o := e.Outcome; o != nil {
-		outcome := *o
-		f.Outcome, f.Target, f.Victim = &outcome, l.detector.Container(o.Antagonist), l.detector.Container(o.Victim)
-		f.Why = o.Why
-	}
-	return f
 }
 
 // notify publishes Events on the pods of the victim and the antagonist.
@@ -126,6 +89,10 @@ func (l *Loop) notify(f *Finding) {
 		l.o.Notify(policy.Notice{Pod: pod, Reason: reason, Message: fmt.Sprintf(format, args...)})
 	}
 	switch {
+	case f.Kind == TestEvent && f.Test.Begun:
+		notice(f.Target, ReasonTested,
+			"container %s may be limited for single windows, to see whether that helps %s: %s",
+			f.Target.Name, f.Victim, f.Why)
 	case f.Kind == detect.AnalysisEvent && len(f.Antagonists) > 0:
 		notice(f.Victim, ReasonInterference,
 			"container %s needs %.2f cycles an instruction, more than %.2f which is normal for it: %s",

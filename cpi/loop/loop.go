@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
 	"github.com/quietcore/quietcore/policy"
@@ -20,6 +22,16 @@ import (
 // Options are what a Loop is made of. Submit is required.
 type Options struct {
 	Detector detect.Config
+	// Experiment, where it is not nil, is the detector instead. Of Detector it takes what
+	// specs of the cluster must be like, and from what usage on samples are passed to
+	// OnLearned.
+	Experiment *experiment.Config
+	// Coin draws a number in [0, 1), which nobody can foresee; nil: from a generator with a
+	// random seed.
+	Coin func() float64
+	// Node returns the containers that run now, so that those of a throttled job that were
+	// created since the last window are throttled too; nil: with the next window.
+	Node func() sampler.Node
 	// Submit hands an event to the policy and waits until it has handled it.
 	Submit func(context.Context, policy.Event) error
 	// Notify publishes an Event on a pod; OnFinding receives every finding. Neither may block.
@@ -30,9 +42,9 @@ type Options struct {
 	OnLearned func([]detect.Learned)
 	// Background runs as long as Run does; nil: nothing.
 	Background func(context.Context)
-	// Save persists what the detector learned, every SaveEvery and when Run ends; nil:
-	// nothing is persisted.
-	Save  func(detect.State) error
+	// Save persists what the detector learned, every SaveEvery, before the coins of a test
+	// take effect, and when Run ends; nil: nothing is persisted.
+	Save  func(State) error
 	Clock Clock
 	Log   *slog.Logger
 }
@@ -56,6 +68,9 @@ func (o *Options) fill() {
 	if c.After == nil {
 		c.After = time.After
 	}
+	if o.Coin == nil {
+		o.Coin = rand.Float64
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -70,20 +85,65 @@ func (o *Options) fill() {
 	}
 }
 
+// State is what a detector learned. One of the two is not nil.
+type State struct {
+	Detector   *detect.State
+	Experiment *experiment.State
+}
+
+// Counters are the detector's totals. Tests are zero where it makes none.
+type Counters struct {
+	Samples, Outliers, Anomalies, Analyses uint64
+	Tests                                  Tests
+}
+
+// Tests are the totals of a detector by experiment.
+type Tests = experiment.Counters
+
+// detector is a state machine at work. It is called under the loop's lock.
+type detector interface {
+	// take judges a window. unsaved says that what was learned must be saved before the
+	// orders are executed.
+	take(w *queued, now time.Time) (orders []order, unsaved bool)
+	// next is when tick is due; false: never.
+	next() (time.Time, bool)
+	tick(now time.Time) []order
+	// refuse says that the policy did not execute an order.
+	refuse(o *order, now time.Time, why string)
+	// questions are who has to be counted in the next window.
+	questions() []sample.Question
+}
+
+// memory is what a detector knows. It is called under the loop's lock.
+type memory interface {
+	counters() Counters
+	jobs(now time.Time) []detect.JobInfo
+	setSpec(now time.Time, s *detect.Spec, until time.Time) error
+	save() State
+	restore(now time.Time, s State) error
+}
+
+// queued is a window that waits for the detector.
+type queued struct {
+	*sampler.Window
+	began time.Duration // when its interval began, by Clock.Boot
+}
+
 // Loop runs the detector. Run owns it; the other methods may be called from any
 // goroutine.
 type Loop struct {
 	o        Options
-	windows  chan *sampler.Window
+	windows  chan queued
 	replaced atomic.Uint64
-	anchor   time.Time // plus Clock.Boot is the detector's clock: it reads like a wall clock and never jumps
-	saved    time.Time // when Save was last called
+	interval atomic.Int64 // Clock.Boot at the last Begin; 0: there was none
+	anchor   time.Time    // plus Clock.Boot is the detector's clock: it reads like a wall clock and never jumps
+	saved    time.Time    // when Save was last called
 
 	mu       sync.Mutex // guards what follows
-	detector *detect.Detector
+	detector detector
+	memory   memory
 	topology *topology.Topology // at the last window
 	known    map[string]bool    // IDs of the containers the detector follows; false: not in this window
-	samples  []detect.Sample
 }
 
 // New makes a loop whose detector has learned nothing yet.
@@ -92,23 +152,40 @@ func New(o Options) (*Loop, error) {
 	if o.Submit == nil {
 		return nil, errors.New("loop: Options.Submit is required")
 	}
+	l := &Loop{anchor: o.Clock.Wall().Add(-o.Clock.Boot()).Round(0).UTC(), o: o, windows: make(chan queued, 1),
+		known: map[string]bool{}}
+	if o.Experiment != nil {
+		d, err := experiment.New(*o.Experiment)
+		if err != nil {
+			return nil, fmt.Errorf("detector: %w", err)
+		}
+		t := newTrials(l, d)
+		l.detector, l.memory = t, t
+		return l, nil
+	}
 	d, err := detect.New(o.Detector)
 	if err != nil {
 		return nil, fmt.Errorf("detector: %w", err)
 	}
-	return &Loop{
-		anchor: o.Clock.Wall().Add(-o.Clock.Boot()).Round(0).UTC(), o: o, windows: make(chan *sampler.Window, 1),
-		detector: d,
-		known:    map[string]bool{},
-	}, nil
+	w := &watcher{l: l, d: d}
+	l.detector, l.memory = w, w
+	return l, nil
 }
+
+// Begin says that an interval begins, in which there is one window. It and Take are
+// called by one goroutine.
+func (l *Loop) Begin() { l.interval.Store(int64(l.o.Clock.Boot())) }
 
 // Take queues a window and never blocks. A window that is still queued is replaced and
 // counted in Replaced.
 func (l *Loop) Take(w *sampler.Window) {
+	q := queued{Window: w, began: time.Duration(l.interval.Load())}
+	if q.began == 0 {
+		q.began = w.Boot
+	}
 	for {
 		select {
-		case l.windows <- w:
+		case l.windows <- q:
 			return
 		default:
 		}
@@ -125,17 +202,17 @@ func (l *Loop) Take(w *sampler.Window) {
 func (l *Loop) Replaced() uint64 { return l.replaced.Load() }
 
 // Counters returns the detector's counters.
-func (l *Loop) Counters() detect.Counters {
+func (l *Loop) Counters() Counters {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.detector.Counters()
+	return l.memory.counters()
 }
 
 // Jobs lists the jobs that the detector knows.
 func (l *Loop) Jobs() []detect.JobInfo {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.detector.Jobs()
+	return l.memory.jobs(l.now())
 }
 
 // SetSpecs gives the detector the cluster's specs, valid for the duration good. It
@@ -145,18 +222,11 @@ func (l *Loop) SetSpecs(specs []detect.Spec, good time.Duration) (refused []erro
 	defer l.mu.Unlock()
 	now := l.now()
 	for i := range specs {
-		if err := l.detector.SetSpec(now, specs[i], now.Add(good)); err != nil {
+		if err := l.memory.setSpec(now, &specs[i], now.Add(good)); err != nil {
 			refused = append(refused, err)
 		}
 	}
 	return refused
-}
-
-// Inspect calls look with the detector, under the loop's lock. look must not keep it.
-func (l *Loop) Inspect(look func(*detect.Detector)) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	look(l.detector)
 }
 
 // Run judges windows and enforces deadlines until ctx ends.
@@ -178,7 +248,7 @@ func (l *Loop) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case w := <-l.windows:
-			l.judge(ctx, w)
+			l.judge(ctx, &w)
 		case <-due:
 			l.tick(ctx)
 		}
@@ -191,10 +261,10 @@ const SaveEvery = 10 * time.Minute
 
 // Restore loads what an earlier daemon learned. It must be called before Run.
 // Implausible parts are skipped and named in the error.
-func (l *Loop) Restore(s detect.State) error {
+func (l *Loop) Restore(s State) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.detector.Restore(l.now(), s)
+	return l.memory.restore(l.now(), s)
 }
 
 // saveIfDue saves the learned state if the last time is at least SaveEvery ago.
@@ -202,9 +272,16 @@ func (l *Loop) saveIfDue(now time.Time) {
 	if l.o.Save == nil || now.Sub(l.saved) < SaveEvery {
 		return
 	}
+	l.save(now)
+}
+
+func (l *Loop) save(now time.Time) {
+	if l.o.Save == nil {
+		return
+	}
 	l.saved = now
 	l.mu.Lock()
-	learned := l.detector.Save()
+	learned := l.memory.save()
 	l.mu.Unlock()
 	if err := l.o.Save(learned); err != nil {
 		l.o.Log.Warn("cannot save what the detector learned; a restart would lose it", "err", err)
@@ -219,62 +296,53 @@ func (l *Loop) now() time.Time { return l.at(l.o.Clock.Boot()) }
 func (l *Loop) next() (time.Duration, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at, ok := l.detector.Next()
+	at, ok := l.detector.next()
 	return max(at.Sub(l.now()), 0), ok
 }
 
 func (l *Loop) tick(ctx context.Context) {
 	l.mu.Lock()
-	now := l.now()
-	orders := l.handle(l.detector.Tick(now), now)
+	orders := l.detector.tick(l.now())
 	l.mu.Unlock()
 	l.execute(ctx, orders)
 }
 
-func (l *Loop) judge(ctx context.Context, w *sampler.Window) {
+func (l *Loop) judge(ctx context.Context, w *queued) {
 	if w.Failed != nil {
 		return
 	}
 	l.mu.Lock()
-	now := l.at(w.Boot)
 	l.topology = w.Topology
-	orders := l.follow(w, now)
-	orders = append(orders, l.handle(l.detector.Observe(now, l.samples), now)...)
-	l.o.OnLearned(l.detector.Learned())
+	orders, unsaved := l.detector.take(w, l.at(w.Boot))
 	l.mu.Unlock()
+	if unsaved {
+		l.save(l.now())
+	}
 	l.execute(ctx, orders)
 }
 
-// follow passes a window's containers to the detector and forgets those that are gone.
-// It leaves their samples in l.samples.
-func (l *Loop) follow(w *sampler.Window, now time.Time) []order {
+// follow tells a detector of a window's containers, and of those that are gone.
+func (l *Loop) follow(w *queued, put func(*sample.Result) error, forget func(id string)) {
 	for id := range l.known {
 		l.known[id] = false
 	}
-	l.samples = l.samples[:0]
 	for i := range w.Containers {
 		r := &w.Containers[i]
 		if r.Dropped == sample.Ended {
 			continue
 		}
-		ref, err := l.detector.Put(now, onPlatform(r.Container, w.Reference))
-		if err != nil {
+		if err := put(r); err != nil {
 			l.o.Log.Debug("the detector does not follow a container", "container", r.ID, "err", err)
 			continue
 		}
 		l.known[r.ID] = true
-		if r.Dropped == sample.None {
-			l.samples = append(l.samples, sampleOf(r, ref, now))
-		}
 	}
-	var orders []order
 	for id, here := range l.known {
 		if !here {
-			orders = append(orders, l.handle(l.detector.Forget(now, id), now)...)
+			forget(id)
 			delete(l.known, id)
 		}
 	}
-	return orders
 }
 
 // CoreCycles ends the platform of containers whose CPI is in core cycles. What is normal
@@ -290,66 +358,34 @@ func onPlatform(c *cpi.Container, reference bool) *cpi.Container {
 	return &core
 }
 
-// sampleOf converts a container's result of a window to a sample of the detector.
-func sampleOf(r *sample.Result, ref detect.Ref, at time.Time) detect.Sample {
-	s := detect.Sample{Ref: ref, At: at, Usage: r.Usage, Threads: r.Threads, Capped: r.Capped}
-	if r.NoCPI == sample.None {
-		s.CPI, s.Counted = r.CPI, r.Counted
-	}
-	if r.HasMPKI && r.Length > 0 {
-		s.Misses = float64(r.Delta.Events[sample.LLCMisses]) / r.Length.Seconds()
-	}
-	return s
-}
-
-// order is a command for the policy, and the finding to report once the policy has
+// order is an event for the policy, and the finding to report once the policy has
 // accepted it.
 type order struct {
 	event   policy.Event
-	command detect.Command
 	target  *cpi.Container
-	finding *Finding
+	finding *Finding       // nil: nothing is reported
+	command detect.Command // what a watcher was told to do
 }
 
-// execute submits the commands to the policy. If the policy refuses one, the detector
-// learns of it and tries the next suspect.
+// execute submits orders to the policy. If the policy refuses one, the detector learns of
+// it.
 func (l *Loop) execute(ctx context.Context, orders []order) {
 	for i := range orders {
 		o := &orders[i]
 		err := l.o.Submit(ctx, o.event)
 		if err == nil {
-			l.report(o.finding)
+			if o.finding != nil {
+				l.report(o.finding)
+			}
 			continue
 		}
 		if ctx.Err() != nil {
 			return // the policy keeps the deadlines of the commands it accepted
 		}
-		l.o.Log.Warn("the policy refused a command of the detector", "command", o.command.Kind,
+		l.o.Log.Warn("the policy refused a command of the detector", "command", fmt.Sprintf("%T", o.event),
 			"pod", o.target.Namespace+"/"+o.target.Pod, "container", o.target.Name, "err", err)
 		l.mu.Lock()
-		now := l.now()
-		l.handle(l.detector.Refuse(now, o.command, err.Error()), now) // a refusal orders nothing
+		l.detector.refuse(o, l.now(), err.Error())
 		l.mu.Unlock()
 	}
-}
-
-// orderOf converts a command to an event for the policy; nil for a command that the
-// policy does not execute.
-func (l *Loop) orderOf(c *detect.Command, now time.Time) *order {
-	target := l.detector.Container(c.Container)
-	o := &order{command: *c, target: target}
-	left := c.Until.Sub(now)
-	switch c.Kind {
-	case detect.DoCap:
-		o.event = policy.CapVerdict{ID: target.ID, Milli: c.Milli, For: left}
-	case detect.DoUncap:
-		o.event = policy.CapReleased{ID: target.ID}
-	case detect.DoMove:
-		o.event = policy.BEKeptOff{Victim: target.ID, CPUs: around(l.topology, target.Place.CPUs), For: left}
-	case detect.DoRestore:
-		o.event = policy.BEKeptOff{Victim: target.ID}
-	default:
-		return nil
-	}
-	return o
 }

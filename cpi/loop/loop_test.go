@@ -413,7 +413,7 @@ func TestTakeNeverWaits(t *testing.T) {
 	}
 	last := n.next()
 	l.Take(last)
-	if l.Replaced() != 3 || <-l.windows != last {
+	if l.Replaced() != 3 || (<-l.windows).Window != last {
 		t.Errorf("%d windows were replaced", l.Replaced())
 	}
 }
@@ -423,10 +423,10 @@ func TestWhatWasLearnedOutlivesTheDaemon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
 		n.noisy = func(w int) bool { return w > 40 && w%10 >= 4 }
-		var saved []detect.State
+		var saved []State
 		first, err := New(Options{
 			Detector: config(), Submit: n.submit, Clock: Clock{Boot: n.boot},
-			Save: func(s detect.State) error { saved = append(saved, s); return nil },
+			Save: func(s State) error { saved = append(saved, s); return nil },
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -603,7 +603,7 @@ func TestCPIsInTwoKindsOfCyclesNeverMeet(t *testing.T) {
 		w := &sampler.Window{Window: sample.Window{Reference: reference, Boot: time.Duration(i) * time.Minute,
 			Containers: []sample.Result{{Container: c, Sample: sample.Sample{CPI: 1, Usage: 1, Counted: 1,
 				Reference: reference}}}}}
-		l.judge(t.Context(), w)
+		l.judge(t.Context(), &queued{Window: w})
 		want := "EPYC"
 		if !reference {
 			want += CoreCycles

@@ -50,8 +50,8 @@ func (v *View) container(s *policy.Snapshot, c *policy.ContainerView) *cpi.Conta
 	case c.MayCap && c.Class != policy.BE:
 		out.Capping = cpi.CapAllowed
 	}
-	if c.QuotaMilli > 0 && c.CapMilli == 0 {
-		out.LimitMilli = c.QuotaMilli
+	if c.OwnMilli > 0 {
+		out.LimitMilli = c.OwnMilli
 	}
 	if out.Class.LatencySensitive() {
 		out.MovablePool = movable(s, at.CPUs, v.beFloor(s))

@@ -59,7 +59,7 @@ type counting struct {
 	reader  atomic.Pointer[clusterspec.Reader] // nil: the cluster is not asked
 	noSpecs atomic.Pointer[string]             // why it is not, though it should be
 	public  late                               // what windows change in metrics
-	found   atomic.Pointer[detect.Counters]    // what metrics show of the detector's
+	found   atomic.Pointer[loop.Counters]      // what metrics show of the detector's
 }
 
 // counters is what there is once they are open.
@@ -181,6 +181,7 @@ func (p *counting) questions() []sample.Question {
 // begin is the beginning of an interval of counting.
 func (p *counting) begin() {
 	if c := p.counts.Load(); c != nil && c.loop != nil {
+		c.loop.Begin()
 		found := c.loop.Counters()
 		p.public.add(func() { p.found.Store(&found) })
 	}

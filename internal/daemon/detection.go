@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/cpi/record"
 	"github.com/quietcore/quietcore/cpi/sample"
@@ -36,9 +37,8 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 			p.public.add(func() { p.o.metrics.CPILearned(list) })
 		},
 	}
-	file := filepath.Join(cfg.State.Dir, state.LearnedFile)
 	if !observe {
-		o.Save = func(s detect.State) error { return keepLearned(file, s) }
+		o.Save = func(s loop.State) error { return keepLearned(cfg.State.Dir, &s) }
 	}
 	recorder := p.recorder(s)
 	if recorder != nil {
@@ -65,19 +65,20 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 	reader = p.specs(&p.cfg.Specs.Prometheus, l)
 	p.o.metrics.CPIJobs(p.cfg.JobSeries, l.Jobs)
 	p.o.metrics.CPIDetector(func() metrics.Detection {
-		found := detect.Counters{}
+		found := loop.Counters{}
 		if c := p.found.Load(); c != nil {
 			found = *c
 		}
 		return metrics.Detection{Outliers: found.Outliers, Anomalies: found.Anomalies, Jobs: l.Jobs()}
 	})
-	p.restore(l, file)
+	p.restore(l, o.Experiment != nil)
 	return l, nil
 }
 
 // restore has a loop go on with what an earlier daemon learned of jobs.
-func (p *counting) restore(l *loop.Loop, file string) {
-	learned, err := readLearned(file)
+func (p *counting) restore(l *loop.Loop, byExperiment bool) {
+	file := learnedFile(p.o.config.State.Dir, byExperiment)
+	learned, err := readLearned(file, byExperiment)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return
@@ -186,19 +187,37 @@ func newIncidentStore(cfg *config.Config) *incidents.Store {
 // maxLearned bounds what is read: 4,096 jobs take under 40 MiB.
 const maxLearned = 64 << 20
 
-func readLearned(name string) (detect.State, error) {
-	var s detect.State
+// learnedFile is where a detector keeps what it learned. Each has its own, so that one that
+// is chosen again goes on.
+func learnedFile(dir string, byExperiment bool) string {
+	if byExperiment {
+		return filepath.Join(dir, state.TestsFile)
+	}
+	return filepath.Join(dir, state.LearnedFile)
+}
+
+func readLearned(name string, byExperiment bool) (loop.State, error) {
+	var s loop.State
 	text, err := state.ReadFile(name, maxLearned)
 	if err != nil {
 		return s, err
 	}
-	return s, json.Unmarshal(text, &s)
+	if byExperiment {
+		s.Experiment = new(experiment.State)
+		return s, json.Unmarshal(text, s.Experiment)
+	}
+	s.Detector = new(detect.State)
+	return s, json.Unmarshal(text, s.Detector)
 }
 
-func keepLearned(name string, s detect.State) error {
-	text, err := json.Marshal(s)
+func keepLearned(dir string, s *loop.State) error {
+	var what any = s.Detector
+	if s.Experiment != nil {
+		what = s.Experiment
+	}
+	text, err := json.Marshal(what)
 	if err != nil {
 		return err
 	}
-	return state.WriteFile(name, text)
+	return state.WriteFile(learnedFile(dir, s.Experiment != nil), text)
 }

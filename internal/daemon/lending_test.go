@@ -195,8 +195,10 @@ func TestWhatWasLearnedIsNotBelievedBlindly(t *testing.T) {
 		if name == "of another node" {
 			continue // this file has none in it
 		}
-		if _, err := readLearned(file); err == nil {
-			t.Errorf("what was learned of jobs, %s: it was read", name)
+		for _, byExperiment := range []bool{false, true} {
+			if _, err := readLearned(file, byExperiment); err == nil {
+				t.Errorf("what was learned of jobs, %s, by experiment %t: it was read", name, byExperiment)
+			}
 		}
 	}
 }

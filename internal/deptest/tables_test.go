@@ -21,7 +21,7 @@ var mayImport = map[string]string{
 	// Public packages that meet the kernel and the runtime.
 	"cpi/counter":       "cpuset",
 	"cpi/detect/replay": "cpi cpi/detect cpi/experiment",
-	"cpi/loop":          "cpi cpi/detect cpi/sample cpi/sampler cpuset policy topology",
+	"cpi/loop":          "cpi cpi/detect cpi/experiment cpi/sample cpi/sampler cpuset policy topology",
 	"cpi/record":        "cpi cpi/detect cpi/loop cpi/sample cpi/sampler internal/incidents",
 	"cpi/sampler":       "cpi cpi/counter cpi/sample cpuset topology",
 	"plugin": "cpuset internal/cgroup internal/failpoint internal/metrics internal/state plugin/node policy sysfs " +

@@ -99,11 +99,12 @@ func Prepare(dir string) error {
 
 // ours are the files that the daemon keeps in its directory: this package's and those of its other
 // parts. Each has companions with longer names.
-var ours = []string{fileName, LearnedFile, IncidentsFile, LendingFile}
+var ours = []string{fileName, LearnedFile, TestsFile, IncidentsFile, LendingFile}
 
 // Files of other programs in the state directory.
 const (
 	LearnedFile   = "learned.json"
+	TestsFile     = "tests.json" // what the detector by experiment learned, and its evidence
 	IncidentsFile = "incidents.db"
 	LendingFile   = "lending.json"
 )
