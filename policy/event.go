@@ -130,6 +130,22 @@ func (r *Recovered) owned() cpuset.Set {
 	return *r.CPUs
 }
 
+// all is what the pod and its containers own and withhold.
+func (r *Recovered) all() (all cpuset.Set) {
+	if r == nil {
+		return all
+	}
+	all = r.owned()
+	if r.Withheld != nil {
+		all.AddSet(r.Withheld)
+	}
+	for i := range r.Owners {
+		theirs := r.Owners[i].all()
+		all.AddSet(&theirs)
+	}
+	return all
+}
+
 // Event is something that happened on the node.
 type Event interface{ event() }
 

@@ -13,11 +13,8 @@ import (
 // to own; then the others are allocated in order of creation, and those that do not fit stay
 // shared.
 func (m *Machine) synchronize(now time.Time, e Synchronized) {
-	pods := slices.SortedStableFunc(slices.Values(e.Pods), func(a, b Pod) int {
-		return cmp.Or(cmp.Compare(turn(a.Recovered), turn(b.Recovered)), a.CreatedAt.Compare(b.CreatedAt),
-			cmp.Compare(a.UID, b.UID))
-	})
-	m.forgetAbsent(pods, e.Containers)
+	m.forgetAbsent(e.Pods, e.Containers)
+	pods := m.inTurn(e.Pods)
 	for _, p := range pods {
 		// Running pods take precedence over kubelet's bookings: until the owners have their CPUs
 		// again, a booking of a pod on this node takes none away.
@@ -90,19 +87,69 @@ func (m *Machine) countedLate(p *pod, r *Recovered) bool {
 	return p.in.class != SYSTEM && !p.kubelet && (r == nil || r.From != fromState) && m.requestedFrom(p) > 0
 }
 
-// turn orders the placement of pods: first those whose CPUs cannot be chosen again, then those that
-// owned something, then the others. A mask in the kernel may be a pool's, so a pod known only by
-// its mask comes after those that were recorded or stored.
+// inTurn orders pods for their placement.
+func (m *Machine) inTurn(pods []Pod) []Pod {
+	sorted := slices.SortedStableFunc(slices.Values(pods), func(a, b Pod) int {
+		return cmp.Or(byTurn(a.Recovered, b.Recovered), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID))
+	})
+	return displacedLast(sorted, m.owned.cpus.Or(m.owned.withheld), func(p *Pod) (string, *Recovered) {
+		if m.pods[p.UID] != nil {
+			return p.UID, nil // it keeps what it has
+		}
+		return p.UID, p.Recovered
+	})
+}
+
+// byTurn compares pods for their placement: first come those whose CPUs cannot be chosen again, then those
+// that owned something, then the others. A mask in the kernel may be a pool's, so a pod known only by
+// its mask comes after those that were recorded or stored, and a larger mask after a smaller one: if they
+// would leave no pool, the largest is most likely to be the pool's.
+func byTurn(a, b *Recovered) int {
+	if d := cmp.Compare(turn(a), turn(b)); d != 0 || turn(a) != turnKernel {
+		return d
+	}
+	p, q := a.owned(), b.owned()
+	return cmp.Compare(p.Count(), q.Count())
+}
+
+const (
+	turnReserved = iota
+	turnRecorded
+	turnKernel
+	turnNew
+)
+
 func turn(r *Recovered) int {
 	switch {
 	case r == nil:
-		return 3
+		return turnNew
 	case r.Reservation != nil:
-		return 0
+		return turnReserved
 	case r.From == fromKernel:
-		return 2
+		return turnKernel
 	}
-	return 1
+	return turnRecorded
+}
+
+// displacedLast moves pods that were found to own CPUs of an earlier pod, or taken ones, behind the others
+// that were found to own some: they are placed anew, and must not be given what those have.
+func displacedLast[T any](sorted []T, taken cpuset.Set, found func(*T) (uid string, r *Recovered)) []T {
+	keep, displaced := make([]T, 0, len(sorted)), []T(nil)
+	at, counted := 0, map[string]bool{} // a pod may have several sandboxes
+	for i := range sorted {
+		uid, r := found(&sorted[i])
+		all := r.all()
+		if !counted[uid] && all.Intersects(&taken) {
+			displaced = append(displaced, sorted[i])
+			continue
+		}
+		counted[uid] = true
+		taken.AddSet(&all)
+		if keep = append(keep, sorted[i]); r != nil {
+			at = len(keep)
+		}
+	}
+	return slices.Insert(keep, at, displaced...)
 }
 
 func (m *Machine) forgetAbsent(pods []Pod, containers []Container) {

@@ -63,9 +63,8 @@ func (m *Machine) refuseUnread() *Refusal {
 // correct enters what was read. Pods that were found to own something come before pods that get new
 // CPUs, which are placed in order of creation.
 func (m *Machine) correct(e Corrected) {
-	list := slices.Clone(e.Pods)
-	slices.SortStableFunc(list, func(a, b Correction) int {
-		if d := cmp.Compare(turn(a.Recovered), turn(b.Recovered)); d != 0 {
+	sorted := slices.SortedStableFunc(slices.Values(e.Pods), func(a, b Correction) int {
+		if d := byTurn(a.Recovered, b.Recovered); d != 0 {
 			return d
 		}
 		p, q := m.pods[a.UID], m.pods[b.UID]
@@ -73,6 +72,12 @@ func (m *Machine) correct(e Corrected) {
 			return cmp.Compare(a.UID, b.UID)
 		}
 		return byAge(p, q)
+	})
+	list := displacedLast(sorted, m.owned.cpus.Or(m.owned.withheld), func(c *Correction) (string, *Recovered) {
+		if p := m.pods[c.UID]; p == nil || !p.unread {
+			return c.UID, nil
+		}
+		return c.UID, c.Recovered
 	})
 	for i := range list {
 		// All of them count as read before the first is placed.

@@ -123,8 +123,8 @@ func (w *World) kept(p *Pod) cpuset.Set {
 // first save while an owner moved to its CPUs, and the container has ended since, so the runtime
 // stores nothing either. No task loses CPUs by that. It also allows a new result of a resize: which
 // CPUs it leaves to an owner was only in the memory of the old daemon, so the new one chooses
-// again among the pod's CPUs.
-func (w *World) revokeUnrecorded(saved map[string]state.Pod) {
+// again among the pod's CPUs. Where hidden says so, masks are no record that cannot be read now.
+func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
 	for _, p := range w.node.pods {
 		if !p.live() {
 			continue
@@ -134,17 +134,25 @@ func (w *World) revokeUnrecorded(saved map[string]state.Pod) {
 		if err != nil && !p.Mixed {
 			continue
 		}
-		records := p.storedBy()
-		if cpus := saved[p.UID()].CPUs; !cpus.IsEmpty() {
+		mask := kernel.OwnCPUs
+		if hidden && (covers(w.active.unreadable, p.home()) || covers(w.active.blind, p.home())) {
+			mask = cpuset.Set{}
+		}
+		stored, cpus := p.storedBy(), saved[p.UID()].CPUs
+		records := stored
+		if !cpus.IsEmpty() {
 			records = append(records, cpus)
 		}
-		if len(records) == 0 && !own.SubsetOf(&kernel.OwnCPUs) {
+		if len(records) == 0 && !own.SubsetOf(&mask) {
 			w.note("no record shows that %s owns %s", p.Name, p.grant)
 			p.grant = cpuset.Set{}
 			continue
 		}
-		records = append(records, kernel.OwnCPUs)
-		if slices.ContainsFunc(records, func(cpus cpuset.Set) bool { return w.owned(p, cpus) == own }) {
+		// Without a container the disk or the mask may be newer, and no task uses CPUs of either.
+		either := hidden && len(stored) == 0 && len(records) > 0 && !mask.IsEmpty() &&
+			w.owned(p, mask) != w.owned(p, cpus)
+		records = append(records, mask)
+		if !either && slices.ContainsFunc(records, func(cpus cpuset.Set) bool { return w.owned(p, cpus) == own }) {
 			continue
 		}
 		w.note("no record shows that a resize left %s to %s", p.grant, p.Name)
@@ -160,20 +168,10 @@ func (w *World) revokeUnrecorded(saved map[string]state.Pod) {
 // daemon never got any. If the disk does not name its pod and it was resized without a daemon, what the
 // runtime stores and its mask show its CPUs only while they are as many as it requests: a larger or smaller
 // mask may be a pool's.
-// It also allows a new result of a resize of a pod whose containers have ended: its CPUs may be those of its
-// unreadable mask or those on disk, since no task uses either.
-func (w *World) revokeUnrecordedSizes() {
-	places := w.disk.load(w.clock().Add(w.jump), w.elapsed)
-	saved := places.Places()
+func (w *World) revokeUnrecordedSizes(saved map[string]state.Pod) {
 	for _, p := range w.node.pods {
 		o := p.parts[0]
 		place, named := saved[p.UID()]
-		if w.onlyMaskShows(p, place.CPUs) {
-			w.note("only a mask that cannot be read shows that %s owns %s", p.Name, p.grant)
-			p.inPlace.resized = true
-			p.inPlace.held.AddSet(&place.CPUs)
-			continue
-		}
 		if !p.Mixed || !p.live() || !place.CPUs.IsEmpty() ||
 			o.is(ready, running) && (named && w.recordsCPUs(p, o.ctr) || w.recordsSize(p, o.ctr)) {
 			continue
@@ -181,13 +179,6 @@ func (w *World) revokeUnrecordedSizes() {
 		w.note("no record shows that %s owns %s", p.Name, p.grant)
 		p.grant = cpuset.Set{}
 	}
-}
-
-// onlyMaskShows reports whether a pod's containers have ended, the disk has other CPUs than a resize left to
-// it, and its mask, which has the right ones, cannot be read.
-func (w *World) onlyMaskShows(p *Pod, saved cpuset.Set) bool {
-	return !p.Mixed && p.live() && !saved.IsEmpty() && w.owned(p, saved) != w.owned(p, p.grant) &&
-		len(p.storedBy()) == 0 && covers(w.active.unreadable, p.home())
 }
 
 // recordsCPUs reports whether the runtime stores CPUs for a container that owns some, or it has a mask.

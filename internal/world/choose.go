@@ -381,7 +381,7 @@ func (w *World) daemon(c Choice) bool {
 	case c.Do == "start" && !w.alive:
 		w.alive = true
 		saved := w.disk.load(w.clock().Add(w.jump), w.elapsed)
-		w.revokeUnrecorded(saved.Places())
+		w.revokeUnrecorded(saved.Places(), false)
 		w.shell.Start(saved)
 	case c.Do == "kill" && w.alive:
 		w.shell.Kill()
@@ -404,7 +404,11 @@ func (w *World) daemon(c Choice) bool {
 		w.disk = disk{}
 	case c.Do == "connect" && w.alive && !n.connected:
 		if view := w.shell.View(); !view.Synced || view.Unread {
-			w.revokeUnrecordedSizes()
+			saved := w.disk.load(w.clock().Add(w.jump), w.elapsed)
+			if !view.Synced {
+				w.revokeUnrecorded(saved.Places(), true)
+			}
+			w.revokeUnrecordedSizes(saved.Places())
 		}
 		n.connected = true
 		w.call(&Request{Kind: Connected})

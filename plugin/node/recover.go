@@ -247,55 +247,6 @@ func (r *recovery) read(path string) cpuset.Set {
 	return e.OwnCPUs
 }
 
-// distrust drops masks that cannot be an exclusive allocation: a mask does not show why a cgroup
-// has it. A pod that was degraded has the shared pool's, and a pod that was moving to its CPUs
-// an intermediate one. CPUs in the masks of several pods, or in the pool of the burstable slice,
-// are not exclusive unless something confirms them; confirmed masks are distrusted only where two
-// of them overlap. The state file is more reliable, so this is for pods that it does not name.
-func (r *recovery) distrust(found []*running) {
-	var all, confirmed overlap
-	r.forgetWidest(found)
-	pool, slice := r.sharedPool(found)
-	sure := map[string]bool{}
-	for _, p := range found { // a pod may have several sandboxes
-		sure[p.pod.UID] = sure[p.pod.UID] || r.confirmed(p, pool)
-	}
-	counted := map[string]bool{}
-	for _, p := range found {
-		if p.pod.Exclusive() && !counted[p.pod.UID] {
-			counted[p.pod.UID] = true
-			all.add(p.kernel)
-			if sure[p.pod.UID] {
-				confirmed.add(p.kernel)
-			}
-			_, named := r.saved[p.pod.UID]
-			if stored := storedBy(p.containers); !named && !stored.IsEmpty() && r.same(stored, p.kernel) {
-				r.newer.AddSet(&p.kernel)
-			}
-		}
-	}
-	var recorded cpuset.Set
-	for uid := range sure { // CPUs of pods that have ended have no owner
-		saved := r.saved[uid].CPUs
-		recorded.AddSet(&saved)
-	}
-	r.owners = all.once.Or(recorded)
-	if r.pool, r.slice = pool, slice; pool.IsEmpty() {
-		r.pool = r.topo.Online().Minus(all.once)
-	}
-	for _, p := range found {
-		if _, saved := r.saved[p.pod.UID]; saved {
-			continue
-		}
-		inSlice := p.pod.QoS == policy.Burstable // the slice is widened by what the pod owns
-		switch {
-		case sure[p.pod.UID] && !p.kernel.Intersects(&confirmed.twice):
-		case sure[p.pod.UID], p.kernel.Intersects(&all.twice), !inSlice && p.kernel.Intersects(&pool):
-			p.kernel, p.claims = p.shrunk(confirmed.once.Or(all.twice).Or(recorded).Or(pool)), nil
-		}
-	}
-}
-
 // claim finds the CPUs of a pod's containers that own some: as many as they request, by what the runtime
 // stores or by the masks of their cgroups. A container in the pool has a mask too, but with another
 // number of CPUs or with those of the pool.
@@ -349,21 +300,6 @@ func (p *running) shrunk(others cpuset.Set) (left cpuset.Set) {
 // sized reports whether the request is from the pod's own cgroup.
 func (p *running) sized() bool { return !p.mixed && p.asks > 0 && (p.all || len(p.containers) == 0) }
 
-// forgetWidest drops unconfirmed masks of burstable owners that include their whole slice. The slice
-// of an owner includes the pool, which is never empty: such a mask keeps the owner in the pool
-// until its slice is widened.
-func (r *recovery) forgetWidest(found []*running) {
-	for _, p := range found {
-		if p.pod.QoS != policy.Burstable || !p.pod.Exclusive() || r.reader == nil || r.confirmed(p, cpuset.Set{}) {
-			continue
-		}
-		slice, err := r.reader.CPUs(cgroup.Parent(p.pod.CgroupParent))
-		if err == nil && !slice.OwnCPUs.IsEmpty() && slice.OwnCPUs.SubsetOf(&p.kernel) {
-			p.kernel = cpuset.Set{}
-		}
-	}
-}
-
 // confirmed reports whether more than its mask shows that a pod owns these CPUs: the state file, what
 // the runtime stores for its containers, or that they are as many as it requests and not the
 // pool. Its slice may not have been written yet.
@@ -377,69 +313,6 @@ func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
 	stored := storedBy(p.containers)
 	return !p.kernel.IsEmpty() && p.kernel != pool && (!stored.IsEmpty() && r.same(stored, p.kernel) ||
 		p.all && p.asks == milli(&p.kernel) || p.createdFor(&p.kernel))
-}
-
-// overlap is the CPUs in at least one and in at least two of several sets.
-type overlap struct{ once, twice cpuset.Set }
-
-func (o *overlap) add(s cpuset.Set) {
-	both := o.once.And(s)
-	o.twice.AddSet(&both)
-	o.once.AddSet(&s)
-}
-
-// sharedPool is the pool by the masks of the burstable slices and of the pods in them, and slice the same
-// including best effort, by the slices' masks alone; empty: no slice has a mask.
-func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
-	if r.reader == nil {
-		return pool, slice
-	}
-	seen := map[string]bool{}
-	for _, p := range found {
-		path := burstableOf(&p.pod)
-		if path == "" || seen[path] {
-			continue
-		}
-		seen[path] = true
-		above, err := r.reader.CPUs(path)
-		online := r.topo.Online() // a mask with all of it is none
-		if err == nil && !online.SubsetOf(&above.OwnCPUs) {
-			slice.AddSet(&above.OwnCPUs)
-		}
-		// Owners and best-effort pods inside widen the slice by their CPUs, or by any CPUs if they have
-		// no mask; pods in the pool then have its mask.
-		var best, members cpuset.Set
-		for _, other := range found {
-			switch {
-			case cgroup.Parent(other.pod.CgroupParent) != path:
-			case other.pod.Exclusive():
-				slice.RemoveSet(&other.kernel)
-			case other.pod.Labels[policy.LabelClass] == string(policy.BE):
-				if best.AddSet(&other.kernel); other.kernel.IsEmpty() {
-					best.AddSet(&above.OwnCPUs)
-				}
-			case !online.SubsetOf(&other.kernel):
-				members.AddSet(&other.kernel)
-			}
-		}
-		left := slice.Minus(best)
-		pool.AddSet(&left)
-		pool.AddSet(&members)
-	}
-	return pool, slice
-}
-
-// burstableOf is the burstable slice beside or above a pod; empty: it is not known.
-func burstableOf(p *policy.Pod) string {
-	above := cgroup.Parent(p.CgroupParent)
-	if top := cgroup.Top(above); top != "" {
-		slice, _ := cgroup.QoSSlices(top)
-		return slice
-	}
-	if p.QoS == policy.Burstable {
-		return above
-	}
-	return ""
 }
 
 // place finds the CPUs of pods. Pods that the file has in the pool come last: they may have received CPUs
@@ -490,9 +363,14 @@ func ownedBy(found *policy.Recovered) (all cpuset.Set) {
 func (r *recovery) placeOf(p *running) *policy.Recovered {
 	saved, isSaved := r.saved[p.pod.UID]
 	kernel, stored := p.kernel, storedBy(p.containers)
-	degraded := saved.Degraded != "" && !r.promoted(p, stored)
-	if isSaved && (degraded || saved.Reservation != nil || saved.Containers != nil) {
+	if isSaved && (saved.Reservation != nil || saved.Containers != nil) {
 		return saved.Recovered()
+	}
+	var given cpuset.Set
+	if saved.Degraded != "" {
+		if given = r.promoted(p, stored); given.IsEmpty() {
+			return saved.Recovered()
+		}
 	}
 	if p.mixed {
 		if len(p.claims) == 0 {
@@ -504,6 +382,8 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 		return r.sharedPlace(p)
 	}
 	switch {
+	case !given.IsEmpty() && given == stored:
+		return &policy.Recovered{CPUs: &given, From: "runtime", Several: len(p.containers) > 1}
 	case isSaved && !saved.CPUs.IsEmpty() && !r.outdated(p, saved, stored):
 		return r.left(saved)
 	case !stored.IsEmpty() && (r.same(stored, kernel) || r.passes(p, stored, kernel)):
@@ -573,37 +453,37 @@ func (r *recovery) replaced(p *running, saved state.Pod, stored cpuset.Set) bool
 	return !r.slice.IsEmpty() && !has.Intersects(&r.pool) && !has.Intersects(&r.newer) && !r.othersOwn(p, has)
 }
 
-// promoted reports whether a pod that the file has in the pool has received CPUs since. No other pod may own
-// any of them, and its mask has to be
-//   - what the runtime stores, or an intermediate part of that outside the pool;
-//   - or, of a Guaranteed pod, as many CPUs as it requests, all outside the pool.
+// promoted returns the CPUs that a pod has received since the file was written, which has it in the pool; empty:
+// it has none. No other pod may own any of them. They are
+//   - what the runtime stores: a pod that never owned CPUs has none in its store, whatever its mask is, which may
+//     still be the pool's; the store of one that lost its CPUs counts only if its mask is a part of it outside
+//     the pool, or the same;
+//   - or the mask of a Guaranteed pod, if it has as many CPUs as it requests, all outside the pool.
 //
-// If the runtime stores as many CPUs as the pod requests, its mask may be a part of the pool's or unreadable:
-// a pod that never owned CPUs has none in the runtime's store.
 // Of a pod whose containers own CPUs the runtime has to store all of them, and the kernel's masks or lifted
 // limits have to agree.
-func (r *recovery) promoted(p *running, stored cpuset.Set) bool {
-	if p.mixed {
-		return !p.agreed.IsEmpty() && p.agreed == p.kernel && !r.othersOwn(p, p.agreed)
-	}
-	sized := !stored.IsEmpty() && p.asks == int64(stored.Count())*1000 && !r.saved[p.pod.UID].Demoted
-	if !p.pod.Exclusive() || p.kernel.IsEmpty() && !sized {
-		return false
-	}
-	onTheWay := p.kernel.SubsetOf(&stored) && (sized ||
-		!r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice) && r.passes(p, stored, p.kernel))
-	given := p.kernel
-	if onTheWay {
-		given = stored
+func (r *recovery) promoted(p *running, stored cpuset.Set) (given cpuset.Set) {
+	var none cpuset.Set
+	outside := !p.kernel.IsEmpty() && !r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice)
+	switch {
+	case p.mixed:
+		if given = p.agreed; given != p.kernel {
+			return none
+		}
+	case !p.pod.Exclusive():
+		return none
+	case !stored.IsEmpty():
+		onTheWay := p.kernel.SubsetOf(&stored) && outside && r.passes(p, stored, p.kernel)
+		if given = stored; r.saved[p.pod.UID].Demoted && !onTheWay && !r.same(stored, p.kernel) {
+			return none
+		}
+	case p.pod.QoS == policy.Guaranteed && (p.asks == milli(&p.kernel) || p.createdFor(&p.kernel)) && outside:
+		given = p.kernel
 	}
 	if r.othersOwn(p, given) {
-		return false
+		return none
 	}
-	if !stored.IsEmpty() {
-		return onTheWay || r.same(stored, p.kernel)
-	}
-	return p.pod.QoS == policy.Guaranteed && (p.asks == milli(&p.kernel) || p.createdFor(&p.kernel)) &&
-		!r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice)
+	return given
 }
 
 // createdFor reports whether a pod requested as many CPUs at its creation and nothing shows a smaller request

@@ -1,0 +1,138 @@
+package node
+
+import (
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// distrust drops masks that cannot be an exclusive allocation: a mask does not show why a cgroup
+// has it. A pod that was degraded has the shared pool's, and a pod that was moving to its CPUs
+// an intermediate one. CPUs in the masks of several pods, or in the pool of the burstable slice,
+// are not exclusive unless something confirms them; confirmed masks are distrusted only where two
+// of them overlap. The state file is more reliable, so this is for pods that it does not name.
+func (r *recovery) distrust(found []*running) {
+	var all, confirmed overlap
+	r.forgetWidest(found)
+	pool, slice, members := r.sharedPool(found)
+	sure := map[string]bool{}
+	for _, p := range found { // a pod may have several sandboxes
+		sure[p.pod.UID] = sure[p.pod.UID] || r.confirmed(p, pool)
+	}
+	counted := map[string]bool{}
+	for _, p := range found {
+		if p.pod.Exclusive() && !counted[p.pod.UID] {
+			counted[p.pod.UID] = true
+			all.add(p.kernel)
+			if sure[p.pod.UID] {
+				confirmed.add(p.kernel)
+			}
+			_, named := r.saved[p.pod.UID]
+			if stored := storedBy(p.containers); !named && !stored.IsEmpty() && r.same(stored, p.kernel) {
+				r.newer.AddSet(&p.kernel)
+			}
+		}
+	}
+	var recorded cpuset.Set
+	for uid := range sure { // CPUs of pods that have ended have no owner
+		saved := r.saved[uid].CPUs
+		recorded.AddSet(&saved)
+	}
+	r.owners = all.once.Or(recorded)
+	if r.pool, r.slice = pool, slice; pool.IsEmpty() {
+		r.pool = r.topo.Online().Minus(all.once)
+	}
+	for _, p := range found {
+		if _, saved := r.saved[p.pod.UID]; saved {
+			continue
+		}
+		shared := pool
+		if p.pod.QoS == policy.Burstable { // the slice is widened by what the pod owns
+			shared = members
+		}
+		switch {
+		case sure[p.pod.UID] && !p.kernel.Intersects(&confirmed.twice):
+		case sure[p.pod.UID], p.kernel.Intersects(&all.twice), p.kernel.Intersects(&shared):
+			p.kernel, p.claims = p.shrunk(confirmed.once.Or(all.twice).Or(recorded).Or(pool)), nil
+		}
+	}
+}
+
+// forgetWidest drops unconfirmed masks of burstable owners that include their whole slice. The slice
+// of an owner includes the pool, which is never empty: such a mask keeps the owner in the pool
+// until its slice is widened.
+func (r *recovery) forgetWidest(found []*running) {
+	for _, p := range found {
+		if p.pod.QoS != policy.Burstable || !p.pod.Exclusive() || r.reader == nil || r.confirmed(p, cpuset.Set{}) {
+			continue
+		}
+		slice, err := r.reader.CPUs(cgroup.Parent(p.pod.CgroupParent))
+		if err == nil && !slice.OwnCPUs.IsEmpty() && slice.OwnCPUs.SubsetOf(&p.kernel) {
+			p.kernel = cpuset.Set{}
+		}
+	}
+}
+
+// overlap is the CPUs in at least one and in at least two of several sets.
+type overlap struct{ once, twice cpuset.Set }
+
+func (o *overlap) add(s cpuset.Set) {
+	both := o.once.And(s)
+	o.twice.AddSet(&both)
+	o.once.AddSet(&s)
+}
+
+// sharedPool is the pool by the masks of the burstable slices and of the pods in them, and slice the same
+// including best effort, by the slices' masks alone; empty: no slice has a mask. members is the part of the pool
+// that the masks of pods in it show.
+func (r *recovery) sharedPool(found []*running) (pool, slice, members cpuset.Set) {
+	if r.reader == nil {
+		return pool, slice, members
+	}
+	seen := map[string]bool{}
+	for _, p := range found {
+		path := burstableOf(&p.pod)
+		if path == "" || seen[path] {
+			continue
+		}
+		seen[path] = true
+		above, err := r.reader.CPUs(path)
+		online := r.topo.Online() // a mask with all of it is none
+		if err == nil && !online.SubsetOf(&above.OwnCPUs) {
+			slice.AddSet(&above.OwnCPUs)
+		}
+		// Owners and best-effort pods inside widen the slice by their CPUs, or by any CPUs if they have
+		// no mask; pods in the pool then have its mask.
+		var best cpuset.Set
+		for _, other := range found {
+			switch {
+			case cgroup.Parent(other.pod.CgroupParent) != path:
+			case other.pod.Exclusive():
+				slice.RemoveSet(&other.kernel)
+			case other.pod.Labels[policy.LabelClass] == string(policy.BE):
+				if best.AddSet(&other.kernel); other.kernel.IsEmpty() {
+					best.AddSet(&above.OwnCPUs)
+				}
+			case !online.SubsetOf(&other.kernel):
+				members.AddSet(&other.kernel)
+			}
+		}
+		left := slice.Minus(best)
+		pool.AddSet(&left)
+	}
+	pool.AddSet(&members)
+	return pool, slice, members
+}
+
+// burstableOf is the burstable slice beside or above a pod; empty: it is not known.
+func burstableOf(p *policy.Pod) string {
+	above := cgroup.Parent(p.CgroupParent)
+	if top := cgroup.Top(above); top != "" {
+		slice, _ := cgroup.QoSSlices(top)
+		return slice
+	}
+	if p.QoS == policy.Burstable {
+		return above
+	}
+	return ""
+}
