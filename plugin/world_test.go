@@ -357,6 +357,8 @@ var defects = []struct {
 	{"D231", 18001196, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Panics,
 		sim.Defects, sim.Kills, sim.Reconnects, sim.Unplugs}, sim.PropGrant, false,
 		"a mask that a pod of the pool has too counts more than the runtime's store"},
+	{"D232", 16028098, []sim.Fault{sim.Panics, sim.Disk, sim.Reconnects, sim.Unplugs}, sim.PropSettle, false,
+		"a cap is lost with the record of events before a reconnection, and its limit is taken for kubelet's"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -182,6 +182,11 @@ func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 		a.restorePool(&p, p.Recovered)
 		s.Pods = append(s.Pods, p)
 	}
+	s.Caps = append(s.Caps, slices.DeleteFunc(slices.Clone(broken.Caps), func(lost policy.Cap) bool {
+		return slices.ContainsFunc(s.Caps, func(c policy.Cap) bool {
+			return c.PodUID == lost.PodUID && c.Container == lost.Container
+		})
+	})...)
 	before := map[string]*policy.Container{}
 	for i := range broken.Containers {
 		before[broken.Containers[i].ID] = &broken.Containers[i]
@@ -249,6 +254,9 @@ func restoreStoredLimits(c, was *policy.Container) {
 	switch {
 	case was == nil || !was.Asked.OurQuota:
 	case !c.Asked.OurQuota:
+		if slices.Contains(was.StoredLimits, c.Asked.Quota.Milli()) {
+			c.Asked.Quota = was.Asked.Quota // the runtime's is one of ours
+		}
 		c.Asked.OurQuota, c.StoredLimits = true, was.StoredLimits
 	case c.StoredLimits == nil || was.StoredLimits == nil:
 		c.StoredLimits = nil // any
