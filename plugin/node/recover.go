@@ -455,9 +455,9 @@ func (r *recovery) replaced(p *running, saved state.Pod, stored cpuset.Set) bool
 
 // promoted returns the CPUs that a pod has received since the file was written, which has it in the pool; empty:
 // it has none. No other pod may own any of them. They are
-//   - what the runtime stores: a pod that never owned CPUs has none in its store, whatever its mask is, which may
-//     still be the pool's; the store of one that lost its CPUs counts only if its mask is a part of it outside
-//     the pool, or the same;
+//   - what the runtime stores, if the pod requests as many or more (it may have grown since): a pod that never owned
+//     CPUs has none in its store, or all of them, whatever its mask is, which may still be the pool's. The store
+//     of one that lost its CPUs counts only if its mask is a part of it outside the pool, or the same;
 //   - or the mask of a Guaranteed pod, if it has as many CPUs as it requests, all outside the pool.
 //
 // Of a pod whose containers own CPUs the runtime has to store all of them, and the kernel's masks or lifted
@@ -474,7 +474,8 @@ func (r *recovery) promoted(p *running, stored cpuset.Set) (given cpuset.Set) {
 		return none
 	case !stored.IsEmpty():
 		onTheWay := p.kernel.SubsetOf(&stored) && outside && r.passes(p, stored, p.kernel)
-		if given = stored; r.saved[p.pod.UID].Demoted && !onTheWay && !r.same(stored, p.kernel) {
+		sized := p.asks >= milli(&stored) && !r.saved[p.pod.UID].Demoted
+		if given = stored; !sized && !onTheWay && !r.same(stored, p.kernel) {
 			return none
 		}
 	case p.pod.QoS == policy.Guaranteed && (p.asks == milli(&p.kernel) || p.createdFor(&p.kernel)) && outside:
