@@ -80,6 +80,7 @@ TURN ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 test-vm: setup-vm build ## half of the scenarios, by turns (TURN=), through simulate and on a real runtime in virtual machines, with systemd and without; then counting on x86 and the quick proofs
 	$(GO) run ./e2e -suite e2e/scenarios -driver alternate -turn $(TURN)
 	$(GO) run ./e2e/counters -only x86
+	$(GO) run ./e2e/counters -only isolated
 	$(GO) run ./e2e/proof -driver systemd -only drift,crash,uninstall,doctor
 
 .PHONY: e2e
@@ -100,7 +101,7 @@ test-interference: setup-vm ## find and quiet an antagonist on a real kernel, an
 	$(GO) run ./e2e/proof -driver systemd -only interference $(NOISE)
 
 .PHONY: test-counters
-test-counters: ## how exact counting is, in two virtual machines: against the kernel on x86, with a real PMU's events on arm64
+test-counters: ## how exact counting is, in three virtual machines: against the kernel on x86, beside an isolated CPU, with a real PMU's events on arm64
 	@hack/setup qemu-system-x86 qemu-system-arm
 	$(GO) run ./e2e/counters
 

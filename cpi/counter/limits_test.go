@@ -7,12 +7,16 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/quietcore/quietcore/cpuset"
 )
 
 // A task may hide in cgroups of its own, but not in another one's account: below
@@ -257,4 +261,73 @@ func TestHotplug(t *testing.T) {
 		t.Error("its events were not opened again")
 	}
 	check("it is as it was", last+1, func() { helper.do(100) })
+}
+
+// TestIsolatedCPUsAreNotInterrupted counts the interrupts of a CPU that the kernel isolates by
+// the kernel's own table, while windows open, are read and close.
+func TestIsolatedCPUsAreNotInterrupted(t *testing.T) {
+	text, err := os.ReadFile("/sys/devices/system/cpu/isolated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, err := cpuset.Parse(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if alone.IsEmpty() {
+		t.Skip("needs a CPU that the kernel isolates: only in a virtual machine (go run ./e2e/counters)")
+	}
+	c := openHere(t, v2(t), Options{StandIns: fourStandIns, Skip: alone})
+	if err := c.Disable(nil); err != nil {
+		t.Fatal(err)
+	}
+	const windows = 50
+	count := func(skip cpuset.Set) (sum uint64) {
+		t.Helper()
+		if err := c.SetSkip(skip); err != nil {
+			t.Fatal(err)
+		}
+		var r Reading
+		before := interrupts(t, alone.First())
+		for range windows {
+			if err := errors.Join(c.Enable(nil), c.Disable(&r)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return interrupts(t, alone.First()) - before
+	}
+	left, counted := count(alone), count(cpuset.Set{})
+	t.Logf("%d windows: %d interrupts of CPU %d left alone, %d counted", windows, left, alone.First(), counted)
+	// The kernel itself has a call for the CPU now and then.
+	if left > windows/10 || counted < 2*windows {
+		t.Errorf("%d windows interrupted CPU %d %d times though it is left alone (want none), and %d times when it is "+
+			"counted (want 2 each)", windows, alone.First(), left, counted)
+	}
+}
+
+// interrupts is how often one CPU was interrupted by others, by counters or for work that they
+// gave it: lines of /proc/interrupts such as "CAL: 17 3 Function call interrupts", a number a CPU.
+func interrupts(t *testing.T, cpu int) (sum uint64) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/interrupts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for line := range strings.Lines(string(text)) {
+		f := strings.Fields(line)
+		if len(f) < cpu+2 || !slices.Contains([]string{"CAL:", "NMI:", "PMI:", "IWI:", "RES:"}, f[0]) {
+			continue
+		}
+		n, err := strconv.ParseUint(f[cpu+1], 10, 64)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		sum += n
+		found++
+	}
+	if found < 4 {
+		t.Fatalf("/proc/interrupts has %d of the lines that are looked for:\n%s", found, text)
+	}
+	return sum
 }

@@ -22,7 +22,7 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "x86 or arm64; empty: both")
+	only := flag.String("only", "", "x86, isolated or arm64; empty: all")
 	cache := flag.String("cache", ".cache/e2e", "where kernels are kept")
 	verbose := flag.Bool("v", false, "show the guests' consoles")
 	flag.Parse()
@@ -31,6 +31,7 @@ func main() {
 	failed := false
 	for _, g := range []guest{
 		{"x86", "amd64", 2, onX86},
+		{"isolated", "amd64", 2, onIsolated},
 		{"arm64", "arm64", 1, onARM64},
 	} {
 		if *only != "" && *only != g.name {
@@ -66,6 +67,7 @@ type guest struct {
 type run struct {
 	guest
 	cache   string
+	kernel  string // more of its kernel's command line
 	console *bytes.Buffer
 	show    io.Writer // nil: the console is not shown
 }
@@ -84,7 +86,7 @@ func (r *run) boot(ctx context.Context, files map[string]string, args ...string)
 		out = io.MultiWriter(r.console, r.show)
 	}
 	bare := machine.Bare{Arch: r.arch, CPUs: r.cpus, Cache: r.cache, Init: init, Args: args, Files: files,
-		Progress: os.Stderr}
+		Kernel: r.kernel, Progress: os.Stderr}
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return bare.Run(within, out)
@@ -187,7 +189,20 @@ var required = []string{
 	"TestMachineIsAllCPUs", "TestStandIns", "TestWaits", "TestHotplug", "TestATaskThatIsAloneIsCharged",
 }
 
-func onX86(ctx context.Context, r *run) error {
+// isolated is the same of a guest whose last CPU is isolated.
+var isolated = []string{"TestIsolatedCPUsAreNotInterrupted"}
+
+func onX86(ctx context.Context, r *run) error { return r.tests(ctx, required) }
+
+// onIsolated counts the interrupts of a CPU that the kernel isolates, while windows open and
+// close.
+func onIsolated(ctx context.Context, r *run) error {
+	r.kernel = "isolcpus=1 nohz_full=1 rcu_nocbs=1"
+	return r.tests(ctx, isolated)
+}
+
+// tests runs tests of cpi/counter, none of which may be skipped, in a guest.
+func (r *run) tests(ctx context.Context, required []string) error {
 	test, err := machine.GoBinary{Package: "./cpi/counter", Name: "counter.test", Test: true}.Build(ctx, r.cache)
 	if err != nil {
 		return err
@@ -209,7 +224,7 @@ func onX86(ctx context.Context, r *run) error {
 		"^("+strings.Join(names, "|")+")$")
 	console := r.console.String()
 	for line := range strings.Lines(console) {
-		if strings.Contains(line, "the kernel says") {
+		if strings.Contains(line, "the kernel says") || strings.Contains(line, "interrupts of CPU") {
 			fmt.Println(strings.TrimRight(line, "\r\n"))
 		}
 	}

@@ -22,6 +22,7 @@ type Bare struct {
 	Cache    string            // where kernels are kept between runs
 	Init     string            // the program, static; the guest is over when it ends
 	Args     []string          // its arguments
+	Kernel   string            // more of the kernel's command line
 	Files    map[string]string // more programs for the guest: path there -> path here
 	Progress io.Writer
 }
@@ -112,6 +113,6 @@ func (g Bare) qemu(kernel, initrd string) []string {
 	return append(argv, "-smp", strconv.Itoa(g.CPUs), "-m", "1024M", "-nodefaults", "-no-user-config", "-display",
 		"none", "-no-reboot",
 		"-serial", "stdio", "-kernel", kernel, "-initrd", initrd,
-		"-append", "console="+console+" quiet loglevel=3 panic=-1 rdinit=/init random.trust_cpu=on nowatchdog -- "+
-			strings.Join(g.Args, " "))
+		"-append", "console="+console+" quiet loglevel=3 panic=-1 rdinit=/init random.trust_cpu=on nowatchdog "+
+			g.Kernel+" -- "+strings.Join(g.Args, " "))
 }
