@@ -68,13 +68,22 @@ type Jobs struct {
 	// Next is the number of seconds until the first job that lacks samples can be judged at the
 	// earliest.
 	Next *float64 `json:"next,omitempty"`
+	// Blind says that no CPI is counted, so that nobody can be judged.
+	Blind bool `json:"blind,omitempty"`
 	// Uncounted are containers that had no place in the last window.
 	Uncounted int `json:"uncounted,omitempty"`
 }
 
+// Whole says that every job is judged, on all of its containers.
+func (j *Jobs) Whole() bool { return !j.Blind && j.LackTasks+j.LackSamples+j.Uncounted == 0 }
+
 // String describes it in a sentence.
 func (j *Jobs) String() string {
-	parts := []string{fmt.Sprintf("%d of %d jobs are judged", j.Judged, j.Judged+j.LackTasks+j.LackSamples)}
+	all := j.Judged + j.LackTasks + j.LackSamples
+	if j.Blind {
+		return fmt.Sprintf("none of %d jobs can be judged: no CPI is counted here", all)
+	}
+	parts := []string{fmt.Sprintf("%d of %d jobs are judged", j.Judged, all)}
 	if n := j.LackTasks; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d with fewer than %d containers are not", n, j.MinTasks))
 	}

@@ -75,6 +75,7 @@ type counters struct {
 type counted struct {
 	events  map[string]string
 	missing string // what is not counted, or not in full, and why
+	blind   bool   // there is no CPI
 }
 
 // missing is what does not work.
@@ -288,6 +289,7 @@ func sources(s *counter.Status) *counted {
 		parts = append([]string{fmt.Sprintf("%s not counted: %s", strings.Join(names, ", "), why)}, parts...)
 	}
 	c.missing = strings.Join(parts, "; ")
+	c.blind = absent(counter.Instructions) || absent(counter.Cycles) && absent(counter.RefCycles)
 	return c
 }
 
@@ -345,7 +347,9 @@ func (p *counting) report() control.Performance {
 		s.Next = s.Window // at most
 	}
 	w := c.sampler.Latest()
-	s.Jobs = p.jobs(c.loop)
+	if s.Jobs = p.jobs(c.loop); s.Jobs != nil {
+		s.Jobs.Blind = c.events.Load().blind
+	}
 	if w == nil {
 		return out
 	}

@@ -19,9 +19,13 @@ func TestWhatIsMissingIsNamedWithItsReason(t *testing.T) {
 		"llc-misses not counted: this machine has no PMU":                       {absent, hardware, hardware, absent},
 	} {
 		got := sourcesOf(sources)
-		if got.missing != want || len(got.events) != 4 {
-			t.Errorf("missing %q, want %q; %v", got.missing, want, got.events)
+		if got.missing != want || len(got.events) != 4 || got.blind != (sources[counter.Instructions] == absent) {
+			t.Errorf("missing %q, want %q; %v, %t", got.missing, want, got.events, got.blind)
 		}
+	}
+	if sourcesOf([4]counter.Source{absent, hardware, hardware, absent}).blind ||
+		!sourcesOf([4]counter.Source{absent, hardware, absent, absent}).blind {
+		t.Error("reference cycles make a CPI where core cycles are absent, and nothing does without both")
 	}
 	declared := counter.Source{Kind: counter.Declared, Name: "page-faults"}
 	got := sourcesOf([4]counter.Source{declared, declared, absent, absent})

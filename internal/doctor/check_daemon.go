@@ -121,6 +121,14 @@ func checkDaemon(f *Facts, found *findings) {
 		found.warn("unannounced", fmt.Sprintf("%d pods run here that the runtime never announced: cgroups %s", n,
 			strings.Join(d.Unannounced, ", ")), way)
 	}
+	if d.Unjudged != "" {
+		found.note("judged", "who is disturbed is not known of every job: "+d.Unjudged, "time brings samples; specs "+
+			"of the cluster (cpi.specs.prometheus) bring what is normal for jobs with few containers here")
+	}
+	if d.Uncounted != "" {
+		found.note("watchlist", d.Uncounted, "nothing, while those in question are among them; a larger cpi.budget or "+
+			"cpi.maxContainers counts more at once")
+	}
 	checkProfile(f, found)
 	for _, s := range d.Short {
 		found.warn("short", s.String(),

@@ -351,6 +351,12 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 		"the watchdog of another CPU": {func(f *Facts) {
 			f.Kernel.Watchdog, f.Kernel.PMU = true, PMUFacts{}
 		}, "pmu.watchdog", Note, "events may take turns"},
+		"jobs that cannot be judged": {func(f *Facts) {
+			f.Daemon.Unjudged = "3 of 14 jobs are judged"
+		}, "daemon.judged", Note, "of every job: 3 of 14 jobs are judged"},
+		"more containers than are counted": {func(f *Facts) {
+			f.Daemon.Uncounted = "4 of 9 containers were counted"
+		}, "daemon.watchlist", Note, "4 of 9 containers were counted"},
 		"a full disk": {func(f *Facts) {
 			f.State.Known, f.State.Free = true, 4096
 		}, "state.full", Warning, "4 KiB"},

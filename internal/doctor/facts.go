@@ -173,6 +173,8 @@ type DaemonFacts struct {
 	Synchronised bool
 	Containers   int
 	Degraded     map[string]string // feature -> why
+	Unjudged     string            // how many jobs are judged, where not all are; Uncounted likewise of containers
+	Uncounted    string
 	// Unannounced are the cgroups of pods that were never announced, Masked those of
 	// them that are kept off others' CPUs.
 	Unannounced, Masked []string

@@ -95,8 +95,11 @@ func (n *node) look() Look {
 	}
 	window := n.windows.Load()
 	age := 5.0
-	p := control.Performance{CPI: control.CPI{Mode: "observe", Counting: true, Interval: 60, Window: 10, Age: &age},
-		Samples: map[string]control.Sample{}}
+	next := 130.0 - float64(window%2)
+	p := control.Performance{CPI: control.CPI{Mode: "observe", Counting: true, Interval: 60, Window: 10, Age: &age,
+		Jobs:      &control.Jobs{Judged: 2, LackSamples: 1, MinTasks: 5, MinTaskSamples: 100, Next: &next},
+		Watchlist: &control.Watchlist{Counted: 4, Containers: 5, Victims: 1, Suspects: 1, Turns: 1},
+	}, Samples: map[string]control.Sample{}}
 	for i, c := range s.Containers {
 		usage := 0.5 + float64(i%7)/3
 		cpi := 1.2 + 0.3*math.Sin(float64(window)/5+float64(i)) + 0.1*float64(i%3)

@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"time"
 
@@ -322,10 +323,26 @@ type cpiPart struct {
 	Why      string  `json:"why,omitempty"`
 	Interval float64 `json:"interval,omitempty"`
 	Window   float64 `json:"window,omitempty"`
+	// Judged says how many jobs are judged, and why others are not; Counted who was counted,
+	// where not everybody is.
+	Judged  string `json:"judged,omitempty"`
+	Counted string `json:"counted,omitempty"`
 }
 
 func cpiOf(c control.CPI) cpiPart {
-	return cpiPart{Mode: c.Mode, Counting: c.Counting, Why: clip(c.Why), Interval: c.Interval, Window: c.Window}
+	out := cpiPart{Mode: c.Mode, Counting: c.Counting, Why: clip(c.Why), Interval: c.Interval, Window: c.Window}
+	if c.Jobs != nil {
+		jobs := *c.Jobs
+		if jobs.Next != nil { // in whole minutes, so that the page does not change every second
+			next := 60 * math.Ceil(*jobs.Next/60)
+			jobs.Next = &next
+		}
+		out.Judged = clip(jobs.String())
+	}
+	if c.Watchlist != nil {
+		out.Counted = clip(c.Watchlist.String())
+	}
+	return out
 }
 
 type samplesPart struct {

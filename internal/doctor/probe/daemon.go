@@ -34,6 +34,12 @@ func askDaemon(ctx context.Context, c *config.Config) doctor.DaemonFacts {
 			d.Masked = append(d.Masked, p.CgroupPath)
 		}
 	}
+	if j := s.CPI.Jobs; j != nil && !j.Whole() {
+		d.Unjudged = j.String()
+	}
+	if w := s.CPI.Watchlist; w != nil {
+		d.Uncounted = w.String()
+	}
 	if health, err := Readiness(ctx, c.Listen); err == nil {
 		d.Degraded = health.Degraded
 	} else if why := s.CPI.Why; why != "" {

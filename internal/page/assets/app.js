@@ -145,6 +145,7 @@ function notes() {
   if (n.observe) list.push("The daemon observes: what is shown is what it would do. It writes nothing.");
   if (n.unpinned > 0) list.push(`${n.unpinned} ${n.unpinned === 1 ? "container runs" : "containers run"} elsewhere than decided; it is being repaired.`);
   if (n.cpi.why && n.cpi.mode !== "off") list.push("CPU performance: " + n.cpi.why);
+  for (const text of [n.cpi.counted, n.cpi.judged]) if (text) list.push("CPU performance: " + text);
   byID("notes").replaceChildren(...list.map((text) => make("p", {}, text)));
   byID("node").textContent = n.name;
   document.title = n.name ? `quietcore ${n.name}` : "quietcore";
