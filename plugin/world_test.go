@@ -360,6 +360,8 @@ var defects = []struct {
 	{"D232", 16028098, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Panics, sim.Reconnects,
 		sim.Unplugs}, sim.PropSettle, false,
 		"a cap is lost with the record of events before a reconnection, and its limit is taken for kubelet's"},
+	{"D233", 20004128, []sim.Fault{sim.Unreadable, sim.Disk, sim.Kills, sim.Unplugs}, sim.PropGrant, false,
+		"the file's owner is given CPUs that it has left, and the owner that came onto them goes"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

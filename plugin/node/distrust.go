@@ -27,8 +27,8 @@ func (r *recovery) distrust(found []*running) {
 			if sure[p.pod.UID] {
 				confirmed.add(p.kernel)
 			}
-			_, named := r.saved[p.pod.UID]
-			if stored := storedBy(p.containers); !named && !stored.IsEmpty() && r.same(stored, p.kernel) {
+			// A pod that the file does not name came after it, and so did its mask.
+			if _, named := r.saved[p.pod.UID]; !named {
 				r.newer.AddSet(&p.kernel)
 			}
 		}
