@@ -114,9 +114,9 @@ func checkDaemon(f *Facts, found *findings) {
 			"pods get their CPUs without it; the findings above may explain it")
 	}
 	if n := len(d.Unannounced); n > 0 {
-		way := "recreate them; or set unannounced: mask, which keeps them off the CPUs that others own"
+		way := "recreate them; or set unannounced: mask, which keeps them off CPUs that other pods own"
 		if len(d.Masked) == n {
-			way = "nothing: they are kept off the CPUs that others own; recreated pods are placed"
+			way = "nothing: they are kept off CPUs that other pods own; recreate them to have them placed"
 		}
 		found.warn("unannounced", fmt.Sprintf("%d pods run here that the runtime never announced: cgroups %s", n,
 			strings.Join(d.Unannounced, ", ")), way)

@@ -25,8 +25,8 @@ type BusyError struct {
 
 func (e *BusyError) Error() string {
 	return fmt.Sprintf(
-		"state directory %s is in use by another quietcore, %s: one runs on a node; stop it, or give this one "+
-			"another state.dir and nri.name", e.Dir, e.Holder)
+		"state directory %s is in use by another quietcore, %s: only one can use it; stop that one, or give this "+
+			"one another state.dir and nri.name", e.Dir, e.Holder)
 }
 
 // TakeLock creates the directory if necessary and takes its lock, without waiting.

@@ -101,9 +101,9 @@ func notes(s *control.Status) []string {
 			strings.Join(s.RestartRequired, ", "))
 	}
 	for _, p := range s.Unannounced {
-		where := "may run on CPUs that others own"
+		where := "may run on CPUs that other pods own"
 		if p.Masked {
-			where = "is kept off the CPUs that others own"
+			where = "is kept off CPUs that other pods own"
 		}
 		list = append(list, fmt.Sprintf("pod %s was never announced by the runtime and %s: cgroup %s",
 			printable.Text(p.UID), where, printable.Text(p.CgroupPath)))
