@@ -57,8 +57,8 @@ func (p *Plugin) waitFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// socketAppears tells when the runtime makes its socket; never, where its
-// directory is not there either.
+// socketAppears returns a channel that is closed when the runtime creates its socket; never, if
+// the socket's directory does not exist either.
 func socketAppears(socket string) (<-chan struct{}, func()) {
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -109,8 +109,8 @@ type link struct {
 	stacks stacks        // of the handlers
 }
 
-// register makes handler a plugin of the runtime. know is told the stub before
-// anything is called.
+// register registers handler as a plugin of the runtime. know gets the stub before any handler is
+// called.
 func register(ctx context.Context, o *Options, handler any, know func(stub.Stub)) (*link, error) {
 	l := &link{line: &trackedConn{lost: make(chan struct{})}, closed: make(chan struct{})}
 	var once sync.Once
@@ -140,9 +140,9 @@ func (l *link) end() {
 	l.stacks.close()
 }
 
-// await is the watchdog over Start, which may wait for ever to be configured,
-// holding the lock that closing needs. Being configured by us, with an error, is
-// the one way out that leaves nothing behind.
+// await is the watchdog of Start, which may wait forever for the runtime to configure the plugin,
+// holding the lock that closing needs. The only way to end it without leaks is to configure the
+// stub ourselves, with an error.
 func await(ctx context.Context, o *Options, l *link, started <-chan error) error {
 	st, line := l.stub, l.line
 	var cause error
@@ -150,9 +150,9 @@ func await(ctx context.Context, o *Options, l *link, started <-chan error) error
 	case err := <-started:
 		return err
 	case <-o.Clock.After(o.Registration):
-		cause = fmt.Errorf("the runtime did not finish the registration within %s", o.Registration)
+		cause = fmt.Errorf("the runtime did not complete the registration on %s within %s", o.Socket, o.Registration)
 	case <-line.lost:
-		cause = errors.New("the runtime closed the connection before it had configured the plugin")
+		cause = fmt.Errorf("the runtime closed the connection on %s before it configured the plugin", o.Socket)
 	case <-ctx.Done():
 		cause = ctx.Err()
 	}
@@ -166,22 +166,22 @@ func await(ctx context.Context, o *Options, l *link, started <-chan error) error
 	default:
 	}
 	if self, ok := st.(api.PluginService); ok && line.wrote.Load() {
-		// Not here: where the runtime has configured it already and Start fails all
-		// the same, nothing takes the second answer, and this would wait for ever.
+		// Not in this goroutine: if the runtime has configured the plugin and Start fails anyway,
+		// nothing receives the second result, and this call would wait forever.
 		go func() { _, _ = self.Configure(ctx, &api.ConfigureRequest{RuntimeName: watchdogRuntime}) }()
 	}
 	if err := <-started; err == nil {
-		st.Stop() // it was configured in the last moment
+		st.Stop() // the runtime configured it at the last moment
 	}
 	return cause
 }
 
-// trackedConn is the connection to the runtime in our own hands: the stub does
-// not close it when its Start fails.
+// trackedConn is the connection to the runtime, which we close ourselves: the stub does not close
+// it when its Start fails.
 type trackedConn struct {
 	net.Conn
 	mu    sync.Mutex
-	wrote atomic.Bool   // from the first write on the stub waits for an answer
+	wrote atomic.Bool   // since the first write the stub waits for a reply
 	lost  chan struct{} // closed when the other side is gone, which Start does not notice
 	once  sync.Once
 }
@@ -220,8 +220,8 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// nriLog lets the NRI library speak through our log, a level lower: what matters
-// of it we say ourselves.
+// nriLog writes the NRI library's messages to our log, a level lower: we log the important events
+// ourselves.
 type nriLog struct{ log *slog.Logger }
 
 func (l nriLog) Debugf(context.Context, string, ...any) {}

@@ -1,13 +1,13 @@
 // Package plugin is the NRI plugin: the connection to the runtime, its requests as events,
 // and answers in the runtime's words. What is decided is decided in package node below it.
 //
-//	connect.go    registration with the runtime, again and again
+//	connect.go    registration with the runtime, repeated after each loss
 //	stacks.go     the stacks that handlers run on
 //	nri.go        the handlers, with a deadline of half the runtime's
-//	translate.go  the runtime's words become a policy event; tenant text stays outside
-//	runner.go     steps the node.Core in one goroutine and carries out its effects
-//	reply.go      a decision becomes an answer
-//	restore.go    gives everything back that a daemon changed
+//	translate.go  the runtime's messages become policy events; tenant text is dropped
+//	runner.go     steps the node.Core in one goroutine and performs its effects
+//	reply.go      a decision becomes a reply
+//	restore.go    undoes everything that a daemon changed
 //	watch.go      follows kubelet's CPU manager and the CPUs of the machine
 //
 // Three invariants:

@@ -26,8 +26,8 @@ type session struct {
 	timers   sync.Pool     // *time.Timer, of handlers that have returned
 }
 
-// watchdogRuntime is the name under which the watchdog unblocks a stub that waits
-// for ever to be configured; see connect.go.
+// watchdogRuntime is the runtime's name with which the watchdog unblocks a stub that waits forever
+// to be configured; see connect.go.
 const watchdogRuntime = "quietcore watchdog"
 
 // Configure learns from the runtime how long a handler may take.
@@ -40,14 +40,14 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 	nri := versionOfNRI(s.stub.RuntimeNRIVersion(), runtime, version)
 	s.memory = atLeast(nri, 0, 11)
 	events := subscription(nri)
-	s.unsaid.Store(events != 0)
+	s.unannounced.Store(events != 0)
 	s.o.Log.Info("registered with the runtime", "runtime", runtime, "version", version,
 		"nri", nri, "deadline", s.deadline.String())
 	return events, nil
 }
 
-// versionOfNRI is what the runtime says, or else what it is known to have. Releases
-// of CRI-O leave out the v that the list of them has, distributions add to the version.
+// versionOfNRI is the NRI version that the runtime reports, or else the one that its version is known
+// to have. CRI-O reports its version without the v in the library's list; distributions append to it.
 func versionOfNRI(announced, runtime, version string) string {
 	if announced != "" && announced != api.UnknownVersion {
 		return announced
@@ -62,9 +62,9 @@ func versionOfNRI(announced, runtime, version string) string {
 	return known
 }
 
-// subscription is the events to ask for, 0 for all that there are handlers for. A
-// runtime drops a plugin that asks for one that it does not know: containerd before
-// 2.2 does not know those of a pod's resize, and an unknown one may not.
+// subscription is the set of events to subscribe to; 0: all that have handlers. A runtime drops a
+// plugin that subscribes to an event that it does not know: containerd before 2.2 does not know
+// those of a pod's resize, and an unknown runtime may not either.
 func subscription(nri string) api.EventMask {
 	if nri != "" && atLeast(nri, 0, 10) {
 		return 0
@@ -84,8 +84,8 @@ func half(timeout time.Duration) time.Duration {
 	return timeout / 2
 }
 
-// serve gives the core a request and waits for its answer. The core answers by the
-// deadline; the handler gives up a little later, in case it does not.
+// serve gives the core a request and waits for the reply. The core replies by the deadline; the
+// handler gives up a little later, in case it does not.
 func (s *session) serve(ctx context.Context, handler string, r *node.Request) node.Reply {
 	late := s.timer(s.deadline + s.deadline/2)
 	defer func() {
@@ -99,7 +99,7 @@ func (s *session) serve(ctx context.Context, handler string, r *node.Request) no
 	return reply
 }
 
-// timer is a new one, or one that was used before: nothing that it sent then is left in it.
+// timer is a new timer or a used one, without an old tick in its channel.
 func (s *session) timer(d time.Duration) *time.Timer {
 	t, used := s.timers.Get().(*time.Timer)
 	if !used {
@@ -109,7 +109,7 @@ func (s *session) timer(d time.Duration) *time.Timer {
 	return t
 }
 
-// resultOf names an answer in metrics.
+// resultOf is the result label of a reply in metrics.
 func resultOf(err error) string {
 	switch {
 	case refused(err):
@@ -131,10 +131,10 @@ func late(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// pass passes a point, for tests.
+// pass passes a failpoint, for tests.
 func (s *session) pass(p failpoint.Point) { s.runner.at(p) }
 
-// Synchronize takes over everything that runs. What it finds stays where it is.
+// Synchronize takes over all running pods. They stay on their CPUs.
 func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	start := time.Now()
@@ -163,14 +163,14 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	return err
 }
 
-// newPod is a pod that is about to run, with what the API server says of it.
+// newPod is a pod that is about to run, with the API server's facts about it.
 func (s *session) newPod(ctx context.Context, p *api.PodSandbox) policy.Pod {
 	pod := podOf(p, s.o.Config.JobLabel)
 	pod.CreatedAt = s.o.Clock.Now()
 	if f, ok := s.o.Facts(pod.UID); ok {
 		pod.Facts = &f
 	}
-	if s.o.Devices != nil && pod.QoS != policy.BestEffort { // whose place does not depend on it
+	if s.o.Devices != nil && pod.QoS != policy.BestEffort { // best effort is placed without regard to devices
 		s.findDevices(ctx, &pod)
 	}
 	return pod
@@ -180,7 +180,7 @@ func (s *session) newPod(ctx context.Context, p *api.PodSandbox) policy.Pod {
 func (s *session) findDevices(ctx context.Context, pod *policy.Pod) {
 	nodes, err := s.o.Devices(ctx, pod.Namespace, pod.Name)
 	if err != nil {
-		s.o.Log.Debug("where a pod's devices are is not known", "pod", pod.Namespace+"/"+pod.Name, "err", err)
+		s.o.Log.Debug("the NUMA nodes of a pod's devices are not known", "pod", pod.Namespace+"/"+pod.Name, "err", err)
 		return
 	}
 	if !nodes.IsEmpty() {
@@ -188,7 +188,7 @@ func (s *session) findDevices(ctx context.Context, pod *policy.Pod) {
 	}
 }
 
-// UpdatePodSandbox is kubelet about to resize a pod; an error vetoes it.
+// UpdatePodSandbox is called when kubelet is about to resize a pod; an error refuses the resize.
 func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r *api.LinuxResources) error {
 	if !resizes(r.GetCpu()) {
 		return nil
@@ -200,30 +200,29 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	return s.answer(pod, reply.Err)
 }
 
-// resizes says whether an update has a size, and not a place alone.
+// resizes reports whether an update changes shares or quota, and not the cpuset alone.
 func resizes(cpu *api.LinuxCPU) bool {
 	return cpu.GetShares().GetValue() != 0 || cpu.GetQuota().GetValue() != 0
 }
 
-// notify hands over what needs no answer.
+// notify gives the core an input that needs no reply.
 func (s *session) notify(ctx context.Context, in node.In) {
 	ctx, cancel := context.WithTimeout(ctx, s.deadline)
 	defer cancel()
 	if err := s.runner.put(ctx, in); err != nil {
-		s.o.Log.Debug("the daemon is too busy to look at something at once", "input", fmt.Sprintf("%+v", in), "err",
-			err)
+		s.o.Log.Debug("the daemon is too busy for an input; the next audit covers it", "input", fmt.Sprintf("%+v", in),
+			"err", err)
 	}
 }
 
-// PostUpdatePodSandbox looks at the pod's quota once more.
+// PostUpdatePodSandbox has the pod's quota read again.
 func (s *session) PostUpdatePodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	s.notify(ctx, node.Recheck{Pod: uidOf(p)})
 	return nil
 }
 
-// StopPodSandbox releases nothing: the pod's containers may still be stopping,
-// and a pod that only lost its sandbox gets a new one. But if its cgroup goes now,
-// the pod has ended.
+// StopPodSandbox releases nothing: the pod's containers may still be stopping, and a pod that only
+// lost its sandbox gets a new one. But if its cgroup disappears now, the pod has ended.
 func (s *session) StopPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	s.notify(ctx, node.Stopping{Pod: uidOf(p)})
 	return nil
@@ -233,13 +232,13 @@ func (s *session) StopPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error {
 	r := s.serve(ctx, "RemovePodSandbox",
 		&node.Request{Pod: uidOf(p), Event: policy.PodRemoved{Sandbox: clip(p.GetId())}})
-	s.forgiven(r.Err)
+	s.logError(r.Err)
 	s.pass(failpoint.RemoveReply)
 	return nil
 }
 
-// CreateContainer places a container. The answer is given once the container can start
-// without sharing a CPU that has an owner.
+// CreateContainer places a container. It returns once the container can start without sharing a CPU
+// that has an owner.
 func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox,
 	c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	v, err := s.create(ctx, p, c)
@@ -258,8 +257,8 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	})
 	switch {
 	case late(r.Err) && !pod.Exclusive():
-		// Unpinned it lands in the pool of its slice: safe, and the runtime goes on.
-		// It is entered when it starts.
+		// Unpinned it runs in the pool of its slice, which is safe, and the runtime goes on.
+		// StartContainer adds it to the policy.
 		s.o.Log.Error("no decision in time; the container starts in its slice's pool", "pod",
 			pod.Namespace+"/"+pod.Name, "container", ctr.Name, "err", r.Err)
 		return values{}, nil
@@ -273,14 +272,14 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	return v, nil
 }
 
-// UpdateContainer answers kubelet's own change with our whole desired state, so
-// that what kubelet writes passes through us and ours wins.
+// UpdateContainer replies to kubelet's change with our whole desired state, so that our values
+// override kubelet's.
 func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api.Container,
 	r *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	uid := uidOf(p)
 	reply := s.serve(ctx, "UpdateContainer", &node.Request{Pod: uid, Event: updateOf(clip(c.GetId()), r)})
-	if s.unsaid.Load() && resizes(r.GetCpu()) {
-		s.notify(ctx, node.Recheck{Pod: uid, Soon: true}) // kubelet may write the pod's quota, whatever we answer
+	if s.unannounced.Load() && resizes(r.GetCpu()) {
+		s.notify(ctx, node.Recheck{Pod: uid, Soon: true}) // kubelet may write the pod's quota in any case
 	}
 	s.pass(failpoint.UpdateReply)
 	if reply.Err != nil {
@@ -296,7 +295,7 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	return []*api.ContainerUpdate{u}, nil
 }
 
-// StartContainer enters a container that slipped past its creation.
+// StartContainer adds a container whose CreateContainer was missed or came too late.
 func (s *session) StartContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) error {
 	known, err := ask(ctx, s.runner, func(core *node.Core) bool { return core.Knows(clip(c.GetId())) })
 	if err != nil || known {
@@ -306,7 +305,7 @@ func (s *session) StartContainer(ctx context.Context, p *api.PodSandbox, c *api.
 	return err
 }
 
-// PostStartContainer and PostUpdateContainer read back what the runtime made of it.
+// PostStartContainer and PostUpdateContainer have the container's cgroup read back.
 func (s *session) PostStartContainer(ctx context.Context, _ *api.PodSandbox, c *api.Container) error {
 	s.notify(ctx, node.Verify{Container: clip(c.GetId())})
 	return nil
@@ -317,8 +316,8 @@ func (s *session) PostUpdateContainer(ctx context.Context, _ *api.PodSandbox, c 
 	return nil
 }
 
-// StopContainer and RemoveContainer end a container, in whatever order and
-// however often they come. What its pod owns stays with the pod.
+// StopContainer and RemoveContainer end a container, in any order and any number of times. What its
+// pod owns stays with the pod.
 func (s *session) StopContainer(ctx context.Context, _ *api.PodSandbox,
 	c *api.Container) ([]*api.ContainerUpdate, error) {
 	s.stopped(ctx, c, "StopContainer")
@@ -332,16 +331,16 @@ func (s *session) RemoveContainer(ctx context.Context, p *api.PodSandbox, c *api
 }
 
 func (s *session) stopped(ctx context.Context, c *api.Container, handler string) {
-	s.forgiven(s.serve(ctx, handler, &node.Request{Event: policy.ContainerStopped{ID: clip(c.GetId())}}).Err)
+	s.logError(s.serve(ctx, handler, &node.Request{Event: policy.ContainerStopped{ID: clip(c.GetId())}}).Err)
 	s.pass(failpoint.StopReply)
 }
 
-// Shutdown says that the runtime ends; the connection's end says it again.
+// Shutdown is called when the runtime ends. The end of the connection follows.
 func (s *session) Shutdown(context.Context) {
 	s.o.Log.Info("the runtime shuts down")
 }
 
-// answer turns the policy's answer into a handler's. Observing refuses no pod.
+// answer turns the policy's error into the handler's. In mode observe no pod is refused.
 func (s *session) answer(pod policy.Pod, err error) error {
 	if err == nil {
 		return nil
@@ -357,10 +356,11 @@ func (s *session) answer(pod policy.Pod, err error) error {
 	return err
 }
 
-// forgiven is for events after which there is nothing to refuse: what they would
-// have released is found by the collection of the vanished.
-func (s *session) forgiven(err error) {
+// logError logs the error of an end, which cannot be refused: the rounds that look for pods and
+// containers that are gone release their CPUs later.
+func (s *session) logError(err error) {
 	if err != nil {
-		s.o.Log.Error("an event was not taken; what it ends is collected later", "err", err)
+		s.o.Log.Error("the end of a pod or container was not processed; its CPUs are released by the next round", "err",
+			err)
 	}
 }

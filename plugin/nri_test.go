@@ -160,7 +160,7 @@ func TestKubeletWritesThePodsQuotaAtAResizeAndItIsLiftedAgain(t *testing.T) {
 func TestAPodsQuotaIsLiftedAgainWhereItsResizeIsNotTold(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
 	n.up(func(o *Options) { o.Clock.Audit = make(chan time.Time) }) // never
-	n.plugin.unsaid.Store(true)
+	n.plugin.unannounced.Store(true)
 	db := lsr("db", 4000)
 	mustRun(t, n, db)
 	n.settle()

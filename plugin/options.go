@@ -16,8 +16,7 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// Options are what a Plugin is made of. What is nil or zero has a default that
-// works, except Topology.
+// Options are the parts of a Plugin. All but Topology have a working default.
 type Options struct {
 	Topology *topology.Topology
 	Config   policy.Config
@@ -28,36 +27,36 @@ type Options struct {
 	Driver cgroup.Driver
 	Reader cgroup.Reader
 	Flat   bool // cgroup v1, where nothing inherits
-	// Recorded is what a cgroup's manager would restore there by itself; nil, or ok
-	// false, where it would restore nothing.
+	// Recorded is the mask that a cgroup's manager would restore by itself; nil, or ok false, where
+	// there is no such manager.
 	Recorded func(ctx context.Context, path string) (cpus cpuset.Set, ok bool, err error)
 
 	// Devices asks on which NUMA nodes a pod's devices are, with a short deadline of its
 	// own; nil: unknown.
 	Devices func(ctx context.Context, namespace, pod string) (cpuset.Set, error)
-	// CPUsEnv is the environment variable that tells the containers of a pod with
-	// CPUs of its own which they are; empty: none.
+	// CPUsEnv is the environment variable with the CPUs of a pod that owns some, for its containers;
+	// empty: none.
 	CPUsEnv string
 
-	// Facts is what the API server says of a pod, ok false where it has not said
-	// anything yet. Notify is told what people should know, Changed that the snapshot
-	// is another. None of the three may wait; nil ones are not called.
+	// Facts is what the API server has on a pod, ok false while that is not known. Notify gets what
+	// operators should see. Changed is called when the snapshot has changed. None of them may block;
+	// nil ones are not called.
 	Facts   func(uid string) (facts policy.PodFacts, ok bool)
 	Notify  func(policy.Notice)
 	Changed func()
 
 	Store   Store
-	Saved   state.Snapshot // what the last daemon left
+	Saved   state.Snapshot // what the last daemon saved
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 	Clock   Clock
-	// At is called at every point that is passed, for tests; nil: nothing is.
+	// At is called at every failpoint, for tests; nil: at none.
 	At func(failpoint.Point)
-	// late, for tests alone, is the naive order: an owner starts at once and the
-	// others leave that much later. It shows that a test of the order sees a wrong one.
+	// late, for tests only, selects the naive order: an owner starts at once, and the others leave
+	// this much later. It proves that a test of the order can fail.
 	late time.Duration
 	step node.StepFunc // the policy's; tests replace it
-	// saveEvery, for tests alone, is the least time between two saves.
+	// saveEvery, for tests only, is the least time between two saves.
 	saveEvery time.Duration
 
 	// Socket, Name and Index are for the registration with the runtime.
@@ -65,17 +64,17 @@ type Options struct {
 	Registration        time.Duration // watchdog for one attempt to register
 }
 
-// Store keeps what must outlive the daemon. Save returns when it is durable.
+// Store keeps the state across restarts of the daemon. Save returns when it is durable.
 type Store interface {
 	Save(state.Snapshot) error
 }
 
-// Clock is time as the plugin sees it. Nil fields are the real thing.
+// Clock is the plugin's time. Nil fields mean real time.
 type Clock struct {
 	Now   func() time.Time
 	Tick  <-chan time.Time // one a second: deadlines of caps
 	Audit <-chan time.Time // one in 30 s: drift
-	// Vanish is one in 30 s too: pods whose end was not announced.
+	// Vanish is one in 30 s too: rounds that look for pods that ended without an event.
 	Vanish <-chan time.Time
 	After  func(time.Duration) <-chan time.Time
 	// Jitter spreads attempts to reconnect; a number in [0, 1).

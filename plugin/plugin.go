@@ -19,16 +19,16 @@ type Plugin struct {
 	runner   *runner
 	refusals *refusals
 
-	// unsaid: the runtime does not announce a pod's resize.
-	unsaid       atomic.Bool
+	// unannounced means that the runtime does not announce a pod's resize.
+	unannounced  atomic.Bool
 	connected    atomic.Bool
 	synchronised atomic.Bool
 	labelsMu     sync.Mutex
 	labels       map[string]string // the Node's
 }
 
-// New makes a plugin. The error says what of the configuration this machine
-// cannot have.
+// New makes a plugin. The error names the part of the configuration that this machine cannot
+// satisfy.
 func New(o Options) (*Plugin, error) {
 	o.fill()
 	if o.Topology == nil {
@@ -42,7 +42,7 @@ func New(o Options) (*Plugin, error) {
 	return &Plugin{o: o, runner: r, refusals: newRefusals(&o), labels: maps.Clone(o.Config.NodeLabels)}, nil
 }
 
-// Run serves until ctx ends. It does not end because the runtime does.
+// Run serves until ctx ends, also while the runtime is down.
 func (p *Plugin) Run(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { p.connect(ctx) })
@@ -55,16 +55,16 @@ func (p *Plugin) Submit(ctx context.Context, e policy.Event) error {
 	return p.runner.submit(ctx, nil, &node.Request{Event: e}).Err
 }
 
-// Refused are the pods that kubelet asks for again and again, the first one first.
+// Refused are the pods that were refused and that kubelet keeps retrying, the oldest one first.
 func (p *Plugin) Refused() []policy.RefusedPod { return p.refusals.list(p.o.Clock.Now()) }
 
-// Snapshot is the present state, or a recent one where the daemon is busy.
+// Snapshot is the current state, or a recent one if the daemon is busy.
 func (p *Plugin) Snapshot() *policy.Snapshot {
 	view, _ := p.Look()
 	return view
 }
 
-// Look is Snapshot, with whether it is the present state.
+// Look is Snapshot, with whether it is the current state.
 func (p *Plugin) Look() (view *policy.Snapshot, current bool) { return p.runner.snapshot() }
 
 // Records is what happened, in a form that replays on an empty machine.
@@ -88,7 +88,7 @@ func (p *Plugin) Advance(ctx context.Context, d time.Duration) error {
 	return p.Submit(ctx, policy.Tick{})
 }
 
-// Audit looks at every cgroup now instead of at the next half minute.
+// Audit has every cgroup read back now instead of at the next half minute.
 func (p *Plugin) Audit() {
 	ctx, cancel := context.WithTimeout(context.Background(), lookFor)
 	defer cancel()

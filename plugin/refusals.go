@@ -12,19 +12,19 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// refusals keeps the log readable: kubelet tries a refused pod again for ever,
-// with a new sandbox each time. The same pod and code is one line a minute.
+// refusals keeps the log readable: kubelet retries a refused pod forever, with a new sandbox each
+// time. The same pod and code is one line a minute.
 type refusals struct {
 	log    *slog.Logger
 	notify func(policy.Notice)
 
 	mu   sync.Mutex
 	last map[refusalKey]*refusalCount
-	// turned are pods that kubelet asks for again and again, by UID.
-	turned map[string]turnedAway
+	// retried are the refused pods that kubelet keeps retrying, by UID.
+	retried map[string]retriedPod
 }
 
-type turnedAway struct {
+type retriedPod struct {
 	policy.RefusedPod
 	asked time.Time // when it was last asked for
 }
@@ -42,48 +42,48 @@ type refusalCount struct {
 const (
 	refusalEvery = time.Minute
 	maxRefusals  = 1024
-	// kubelet asks for a pod again within five minutes; one that it asks for no longer than
-	// this is gone.
+	// refusalStays is how long after the last attempt a pod is listed: kubelet retries within five
+	// minutes, so a pod without an attempt for this long is gone.
 	refusalStays = 12 * time.Minute
-	maxTurned    = 64
+	maxRetried   = 64
 )
 
 func newRefusals(o *Options) *refusals {
 	return &refusals{log: o.Log, notify: o.Notify, last: map[refusalKey]*refusalCount{},
-		turned: map[string]turnedAway{}}
+		retried: map[string]retriedPod{}}
 }
 
-// admitted takes over the answer to a pod that was to run, and says whether the pods that are
-// turned away are others than before.
+// admitted records the reply to a pod that was to run, and reports whether the list of refused pods
+// has changed.
 func (r *refusals) admitted(now time.Time, pod *policy.Pod, err error) (changed bool) {
 	var refusal *policy.Refusal
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before, known := r.turned[pod.UID]
+	before, known := r.retried[pod.UID]
 	if err == nil {
-		delete(r.turned, pod.UID)
+		delete(r.retried, pod.UID)
 		return known
 	}
-	if !errors.As(err, &refusal) || refusal.Code == policy.Busy || !known && len(r.turned) >= maxTurned {
+	if !errors.As(err, &refusal) || refusal.Code == policy.Busy || !known && len(r.retried) >= maxRetried {
 		return false
 	}
-	next := turnedAway{asked: now, RefusedPod: policy.RefusedPod{UID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name,
+	next := retriedPod{asked: now, RefusedPod: policy.RefusedPod{UID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name,
 		Code: refusal.Code, Message: refusal.Message, Since: now.UTC().Truncate(time.Second)}}
 	if known {
 		next.Since = before.Since
 	}
-	r.turned[pod.UID] = next
+	r.retried[pod.UID] = next
 	return !known || before.RefusedPod != next.RefusedPod
 }
 
-// list are the pods that are turned away, the first one first.
+// list are the refused pods, the oldest one first.
 func (r *refusals) list(now time.Time) []policy.RefusedPod {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var all []policy.RefusedPod
-	for uid, t := range r.turned {
+	for uid, t := range r.retried {
 		if now.Sub(t.asked) > refusalStays {
-			delete(r.turned, uid)
+			delete(r.retried, uid)
 			continue
 		}
 		all = append(all, t.RefusedPod)
@@ -124,8 +124,8 @@ func (r *refusals) note(now time.Time, pod policy.Pod, err error) {
 	}
 }
 
-// forgetOld makes room; if everything is recent everything is forgotten, which
-// costs some log lines and no memory.
+// forgetOld makes room. If all entries are recent it drops all: that costs some log lines and no
+// memory.
 func (r *refusals) forgetOld(now time.Time) {
 	for k, c := range r.last {
 		if now.Sub(c.reported) >= refusalEvery {

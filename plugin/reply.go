@@ -12,7 +12,7 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// values are what a reply says about its subject; the zero values say nothing.
+// values are the values in a reply; the zero values change nothing.
 type values struct {
 	cpus, mems  string
 	preferNodes string
@@ -23,8 +23,8 @@ type values struct {
 // variable is an environment variable; no name, none.
 type variable struct{ name, value string }
 
-// envOf tells an owner's container its CPUs. A container without CPUs of its own is
-// told nothing: what a pool has changes, and an environment does not.
+// envOf is the variable with an owner's CPUs. A container without CPUs of its own gets none: the CPUs
+// of a pool change, and an environment does not.
 func envOf(name string, d *policy.SetContainer) variable {
 	if name == "" || d.Need.Own == nil {
 		return variable{}
@@ -32,9 +32,9 @@ func envOf(name string, d *policy.SetContainer) variable {
 	return variable{name, text(d.Need.Own)}
 }
 
-// valuesOf is a container's whole desired state in the words of a reply. An empty
-// cpuset would mean "unchanged", so where the runtime's store has a set that is
-// not ours the answer is the widest legal one, and the pool's mask decides.
+// valuesOf is a container's whole desired state as values of a reply. An empty cpuset would mean
+// "unchanged", so if the runtime stores a set that is not ours the reply has the widest legal one,
+// and the pool's mask decides.
 func valuesOf(d *policy.SetContainer, t *topology.Topology) values {
 	var v values
 	switch {

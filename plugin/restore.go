@@ -17,7 +17,7 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// Restored is what became of one slice, pod or container.
+// Restored is the result for one slice, pod or container.
 type Restored struct {
 	Name, Path      string
 	CPUs, Was       cpuset.Set // effective sets now and before
@@ -36,14 +36,13 @@ type Restored struct {
 // Changed reports whether anything is different now.
 func (r *Restored) Changed() bool { return r.CPUs != r.Was || r.Quota != r.QuotaWas }
 
-// Restore gives every pod and container the CPUs and the quota that kernel,
-// kubelet and runtime alone would have given it, in the cgroups and in what the
-// runtime stores, and says what became of each. Kubelet is what its CPU manager's
-// state says; with the policy static its pins stay. The daemon must not run.
+// Restore gives every pod and container the CPUs and the quota that it would have without
+// Quietcore, in the cgroups and in what the runtime stores, and returns a result for each. kubelet
+// is its CPU manager's state: with the policy static its pins stay. The daemon must not run.
 func Restore(ctx context.Context, o Options, kubelet policy.KubeletState) ([]Restored, error) {
 	o.fill()
 	if o.Reader == nil || o.Driver == nil {
-		return nil, errors.New("restore: no cgroup tree is given")
+		return nil, errors.New("restore: the options have no cgroup tree (Reader and Driver)")
 	}
 	r := &restorer{o: o, kubelet: kubelet, stored: map[string]values{}}
 	first, err := r.listen(ctx, r.plan)
@@ -51,8 +50,8 @@ func Restore(ctx context.Context, o Options, kubelet policy.KubeletState) ([]Res
 		return nil, err
 	}
 	defer first.end()
-	// The runtime takes plugins one after the other, so when it calls a second one
-	// it has done what the first one answered.
+	// The runtime registers plugins one after the other, so when it calls a second one it has
+	// carried out the first one's reply.
 	second, err := r.listen(ctx, r.check)
 	if err != nil {
 		return nil, err
@@ -65,21 +64,21 @@ func Restore(ctx context.Context, o Options, kubelet policy.KubeletState) ([]Res
 type restorer struct {
 	o       Options
 	kubelet policy.KubeletState
-	stored  map[string]values // what the runtime is to store, by container ID
+	stored  map[string]values // what the runtime has to store, by container ID
 
 	tree  *cgroup.Tree
 	found []Restored
 }
 
-// listing is a plugin that only ever listens to Synchronize.
+// listing is a plugin that only handles Synchronize.
 type listing struct {
 	stub stub.Stub
 	take func(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error)
 	done chan error
 }
 
-// Synchronize only plans and answers with what the runtime has to store. What is
-// written to cgroups comes after it: the runtime's patience is for the whole node.
+// Synchronize only plans, and replies with what the runtime has to store. Cgroups are written after
+// it: the runtime's timeout is for the whole node.
 func (l *listing) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	ctx, cancel := context.WithTimeout(ctx, half(l.stub.RequestTimeout()))
@@ -89,19 +88,19 @@ func (l *listing) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	return updates, err
 }
 
-// RemovePodSandbox is there because a plugin has to listen to some event.
+// RemovePodSandbox exists because a plugin has to subscribe to some event.
 func (l *listing) RemovePodSandbox(context.Context, *api.PodSandbox) error { return nil }
 
 // listen registers and returns when take has been called.
 func (r *restorer) listen(ctx context.Context, take func(context.Context, []*api.PodSandbox,
 	[]*api.Container) ([]*api.ContainerUpdate, error)) (*link, error) {
-	ear := &listing{take: take, done: make(chan error, 1)}
-	l, err := r.register(ctx, ear)
+	handler := &listing{take: take, done: make(chan error, 1)}
+	l, err := r.register(ctx, handler)
 	if err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
 	select {
-	case err = <-ear.done:
+	case err = <-handler.done:
 	case <-l.closed:
 		err = errors.New("the runtime closed the connection")
 	case <-ctx.Done():
@@ -114,22 +113,23 @@ func (r *restorer) listen(ctx context.Context, take func(context.Context, []*api
 	return l, nil
 }
 
-// register tries again: NRI's library waits five seconds for the runtime and no
-// more, which on a busy node can be too short.
-func (r *restorer) register(ctx context.Context, ear *listing) (*link, error) {
+// register tries several times: the NRI library waits at most five seconds for the runtime, which
+// can be too short on a busy node.
+func (r *restorer) register(ctx context.Context, handler *listing) (*link, error) {
 	for i := 1; ; i++ {
-		l, err := register(ctx, &r.o, ear, func(st stub.Stub) { ear.stub = st })
+		l, err := register(ctx, &r.o, handler, func(st stub.Stub) { handler.stub = st })
 		var dial *net.OpError
 		if err == nil || i == registerTries || errors.As(err, &dial) || ctx.Err() != nil {
 			return l, err
 		}
-		r.o.Log.Warn("the runtime did not register us; once more", "err", err)
+		r.o.Log.Warn("the runtime did not register the plugin; trying again", "attempt", i, "of", registerTries,
+			"err", err)
 	}
 }
 
 const registerTries = 6
 
-// check looks whether the runtime stores what it was told to.
+// check compares what the runtime stores with the reply of plan.
 func (r *restorer) check(_ context.Context, _ []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	for _, c := range containers {
@@ -142,7 +142,8 @@ func (r *restorer) check(_ context.Context, _ []*api.PodSandbox,
 		for i := range r.found {
 			if n := &r.found[i]; n.id == clip(c.GetId()) {
 				n.Err = fmt.Errorf(
-					"the runtime did not take over CPUs %s and quota %s: its next update brings back CPUs %s and %s",
+					"the runtime does not store CPUs %s and quota %s; its next update writes CPUs %s and quota %s "+
+						"again: restart the container, or run restore once more",
 					want.cpus, want.quota, now.GetCpus(), cgroup.Quota(quotaIn(now)))
 			}
 		}
@@ -216,8 +217,7 @@ func (r *restorer) slice(path string) {
 	r.note(n)
 }
 
-// note takes down how a cgroup is before anything is done; one that is gone is
-// left out.
+// note records the state of a cgroup before anything is written; one that is gone is left out.
 func (r *restorer) note(n Restored) {
 	e, err := r.o.Reader.Effective(n.Path)
 	if errors.Is(err, cgroup.ErrGone) {
@@ -294,9 +294,8 @@ func (r *restorer) container(p *policy.Pod, c *policy.Container, stored *api.Con
 	return []*api.ContainerUpdate{u}
 }
 
-// kubeletsOwn is where kubelet's static policy wants a container: its own CPUs, or
-// those that kubelet leaves to all others. Kubelet itself would set them only at
-// its next change.
+// kubeletsOwn are the CPUs of a container under kubelet's static policy: its own, or those that
+// kubelet leaves to all others. Kubelet itself would set them only at its next change.
 func (r *restorer) kubeletsOwn(uid, container string) cpuset.Set {
 	if r.kubelet.PolicyName != "static" {
 		return cpuset.Set{}
@@ -307,7 +306,7 @@ func (r *restorer) kubeletsOwn(uid, container string) cpuset.Set {
 	return r.kubelet.Default
 }
 
-// apply widens the masks, sets the quotas back, and looks what came of it.
+// apply widens the masks, restores the quotas, and reads the results back.
 func (r *restorer) apply(ctx context.Context) ([]Restored, error) {
 	failures := map[string]error{}
 	err := r.tree.Execute(r.tree.Plan(), func(w cgroup.Write) error {
@@ -336,7 +335,7 @@ func (r *restorer) apply(ctx context.Context) ([]Restored, error) {
 	return r.found, err
 }
 
-// look reads back what the kernel has now.
+// look reads back the kernel's values.
 func (r *restorer) look(n *Restored) {
 	e, err := r.o.Reader.Effective(n.Path)
 	if err != nil {

@@ -150,14 +150,14 @@ func (r *runner) turn(ctx context.Context, m message) {
 	r.carryOut(ctx, r.core.Step(r.now(), m.in))
 	r.publish()
 	if _, tick := m.in.(node.Tick); tick {
-		r.core.Guard("publishing", r.refresh) // what the views drop is kept until they are made anew
+		r.core.Guard("publishing", r.refresh) // the old view keeps memory alive until it is replaced
 	}
 }
 
-// refresh makes what the core holds visible to readers.
+// refresh publishes the core's state to readers.
 func (r *runner) refresh() {
 	r.view.Store(r.core.Snapshot())
-	r.stale.Store(false) // only now: a reader in between has to ask, and not to take the last one
+	r.stale.Store(false) // only now: a reader in between must ask the core instead of using the old view
 }
 
 // carryOut answers and starts the effects of a step.
@@ -214,15 +214,15 @@ func (r *runner) do(ctx context.Context, e *node.Effect) *node.Result {
 	return result
 }
 
-// carriedOut is an effect's result. Of a write that panicked nothing is known, as of one
-// that failed.
+// carriedOut performs an effect. The result of a write that panicked is unknown, as that of one that
+// failed.
 func (r *runner) carriedOut(ctx context.Context, e *node.Effect) *node.Result {
 	result := &node.Result{Err: fmt.Errorf("%s of %q panicked", e.Kind, e.Path)}
 	r.core.Guard("carrying out an effect", func() { result = r.backend.Perform(ctx, e) })
 	return result
 }
 
-// end lets what is being written come to its end, and saves what is not saved.
+// end waits for writes in flight, and saves what is not saved.
 func (r *runner) end(ctx context.Context) {
 	r.core.Stop()
 	r.writes.Wait()
@@ -232,14 +232,14 @@ func (r *runner) end(ctx context.Context) {
 	}
 }
 
-// publish makes how the core is doing visible.
+// publish publishes the core's health.
 func (r *runner) publish() {
 	if now := r.core.Status(); r.status.Load() == nil || now != *r.status.Load() {
 		r.status.Store(&now)
 	}
 }
 
-// put hands over an input that needs no answer.
+// put gives the core an input that needs no reply.
 func (r *runner) put(ctx context.Context, in node.In) error {
 	select {
 	case r.inbox <- message{in: in}:
@@ -276,7 +276,7 @@ func (r *runner) submit(ctx context.Context, late <-chan time.Time, request *nod
 	}
 }
 
-// ask puts a question to the core, which it must not keep.
+// ask runs question with the core, which it must not keep a reference to.
 func ask[T any](ctx context.Context, r *runner, question func(*node.Core) T) (T, error) {
 	var answer T
 	done := make(chan struct{})

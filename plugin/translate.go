@@ -63,8 +63,8 @@ func clip(s string) string {
 	return s
 }
 
-// qosOf reads the class from where kubelet put the pod; only where that says
-// nothing (other cgroup parents) do the resources have to.
+// qosOf derives the class from the pod's cgroup; for cgroup parents that are not kubelet's, from its
+// resources.
 func qosOf(path string, cpu *api.LinuxCPU) policy.QoS {
 	switch cgroup.Classify(cgroup.Parent(path)) {
 	case cgroup.Guaranteed:
@@ -84,7 +84,7 @@ func qosOf(path string, cpu *api.LinuxCPU) policy.QoS {
 	return policy.Burstable
 }
 
-// podSums are the pod's sums; nil where the runtime does not say. hidden means
+// podSums are the pod's sums; nil if the runtime does not report them. hidden means
 // that the limit is not known: one container without a limit hides the others'.
 func podSums(cpu *api.LinuxCPU, qos policy.QoS) (sums *policy.Resources, hidden bool) {
 	if cpu == nil || cpu.GetShares() == nil && cpu.GetQuota() == nil {
@@ -150,7 +150,7 @@ func updateOf(id string, r *api.LinuxResources) policy.ContainerUpdate {
 		CPUs:   clip(cpu.GetCpus())}
 }
 
-// resizeOf is what kubelet announces of a pod's resize.
+// resizeOf is the resize of a pod that kubelet announces.
 func resizeOf(sandbox string, cpu *api.LinuxCPU) policy.PodResized {
 	return policy.PodResized{Sandbox: sandbox, Shares: sharesIn(cpu), Quota: cpu.GetQuota().GetValue(),
 		Period: periodIn(cpu)}

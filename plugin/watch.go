@@ -37,7 +37,8 @@ type Kubelet struct {
 
 const (
 	maxKubeletState = 4 << 20
-	// lookAgain finds what no event told, and the directory when it appears.
+	// lookAgain is the interval of polling, which finds changes without an event, and the directory when
+	// it appears.
 	lookAgain = 10 * time.Second
 )
 
@@ -58,7 +59,7 @@ func ParseKubeletState(text []byte) (policy.KubeletState, error) {
 	switch doc.PolicyName {
 	case "none", "static":
 	default:
-		return s, fmt.Errorf("kubelet's CPU manager state: policyName is %.40q, it is none or static", doc.PolicyName)
+		return s, fmt.Errorf("kubelet's CPU manager state: policyName is %.40q, want none or static", doc.PolicyName)
 	}
 	s.PolicyName, s.Entries = doc.PolicyName, make(map[string]map[string]cpuset.Set, len(doc.Entries))
 	var err error
@@ -88,13 +89,13 @@ func (k *Kubelet) Look(ctx context.Context) {
 	}
 	state, err := ParseKubeletState(text)
 	if err != nil {
-		k.seen = text // nothing to be had of it, however often it is read
+		k.seen = text // it stays invalid until it changes
 	} else if err = k.Take(ctx, state); err == nil {
 		k.seen = text
 	}
 	if err != nil {
-		k.Log.Warn("kubelet's CPU manager state is not taken over; the one from before stays", "file", k.Path, "err",
-			err)
+		k.Log.Warn("kubelet's CPU manager state is not taken over; the previous one stays in effect", "file", k.Path,
+			"err", err)
 	}
 }
 
@@ -104,7 +105,8 @@ func (k *Kubelet) read() ([]byte, error) {
 		return nil, err
 	}
 	if err != nil {
-		k.Log.Warn("kubelet's CPU manager state cannot be read", "err", err)
+		k.Log.Warn("kubelet's CPU manager state cannot be read; the previous one stays in effect", "file", k.Path,
+			"err", err)
 		return nil, err
 	}
 	defer f.Close()
@@ -145,7 +147,7 @@ func (k *Kubelet) Watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-events:
-		case <-lost: // the kernel's queue overflowed: what happened is read from the file
+		case <-lost: // the kernel's queue overflowed: the file shows the changes
 		case <-poll.C:
 		}
 	}
@@ -161,7 +163,7 @@ type Hardware struct {
 // Watch takes over every change until ctx ends.
 func (h *Hardware) Watch(ctx context.Context) {
 	sysfs.Watch(ctx, h.Root, func() { h.look(ctx) }, func(err error) {
-		h.Log.Warn("CPUs going on and off are found by polling", "err", err)
+		h.Log.Warn("CPUs that go online or offline are polled instead of watched", "err", err)
 	})
 }
 
@@ -176,7 +178,8 @@ func (h *Hardware) look(ctx context.Context) {
 		err = h.Plugin.Submit(ctx, policy.Hardware{Topology: fresh})
 	}
 	if err != nil {
-		h.Log.Error("the machine changed and cannot be read; going on with what was known", "err", err)
+		h.Log.Error("the machine's CPUs changed and cannot be read; the last known ones stay in effect", "online",
+			known.Online().String(), "err", err)
 		return
 	}
 	for _, w := range warnings {
@@ -195,7 +198,8 @@ func (h *Hardware) quick(ctx context.Context) {
 		return
 	}
 	if err := h.Plugin.Submit(ctx, policy.Hardware{Online: online}); err != nil {
-		h.Log.Error("CPUs went on or off and the policy does not follow", "online", online.String(), "err", err)
+		h.Log.Error("the policy refuses a change of the online CPUs; it keeps the previous ones", "online",
+			online.String(), "was", known.Online().String(), "err", err)
 	}
 }
 
