@@ -39,6 +39,7 @@ type Estimate struct {
 	Demand        float64 `json:"demand"`
 	Idle          int     `json:"idle"` // pods
 	Overcommitted bool    `json:"overcommitted,omitempty"`
+	Halted        string  `json:"halted,omitempty"` // why no more is lent than was promised; empty: it is
 	Frozen        bool    `json:"frozen,omitempty"` // contention hides demand: no pod is classified as idle
 }
 

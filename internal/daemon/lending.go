@@ -179,7 +179,7 @@ func (l *lending) stats() *metrics.Lending {
 	}
 	s := l.loop.Status()
 	m := &metrics.Lending{Capacity: s.Capacity, Supply: s.Supply, Offered: s.Offer, Promised: s.Promised,
-		Demand: s.Demand, Budget: s.Budget.CPUs}
+		Demand: s.Demand, Budget: s.Budget.CPUs, Halted: s.Halted != ""}
 	if s.Known {
 		m.Used = &metrics.Used{Production: s.Production, Batch: s.Batch, Outside: s.Outside}
 	}
@@ -216,7 +216,7 @@ func (l *lending) report(ctx context.Context) *control.Lending {
 	if s.Estimated {
 		out.Estimate = &control.Estimate{
 			Supply: s.Supply, Offer: s.Offer, Promised: s.Promised, Demand: s.Demand, Idle: s.Idle,
-			Overcommitted: s.Overcommitted, Frozen: s.Frozen,
+			Overcommitted: s.Overcommitted, Frozen: s.Frozen, Halted: s.Halted,
 		}
 	}
 	if l.o.api.lent != nil {

@@ -24,7 +24,7 @@ func kindOf(reason string) kind {
 		return kind{corev1.EventTypeWarning, "Place"}
 	case "CPUInterference", "CPUCapped", "BestEffortMoved", "CPUEvictionWished":
 		return kind{corev1.EventTypeWarning, "Protect"}
-	case "BatchEvicted", "BatchEvictionBlocked":
+	case "BatchEvicted", "BatchEvictionBlocked", "LendingHalted":
 		return kind{corev1.EventTypeWarning, "Reclaim"}
 	case "CPUCapLifted":
 		return kind{corev1.EventTypeNormal, "Protect"}

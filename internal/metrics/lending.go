@@ -14,6 +14,7 @@ type Lending struct {
 	Demand    float64 // the same, idle ones by their use
 	Budget    float64 // what batch pods may use together now
 	Withheld  float64 // CPUs of the best-effort pool that suppression took
+	Halted    bool    // nothing more is lent
 }
 
 // Used is how many CPUs are in use by production, batch pods and everything else.
@@ -70,6 +71,11 @@ func (m *Metrics) LendingRepaired(cause string) {
 		cause = "changed"
 	}
 	m.cluster.repairs.WithLabelValues(cause).Inc()
+}
+
+func haltedDesc() *prometheus.Desc {
+	return desc("lending_halted", "Nothing more is lent than was promised: pods were evicted too often, or best "+
+		"effort was at its floor too long (1), or not (0).")
 }
 
 func lendingDesc() *prometheus.Desc {

@@ -103,7 +103,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 type stateDescs struct {
 	unannounced, connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor *prometheus.Desc
-	unsaved, stale, restart, modes, lending, kept, waiting                                   *prometheus.Desc
+	unsaved, stale, restart, modes, lending, halted, kept, waiting                           *prometheus.Desc
 }
 
 func descs() stateDescs {
@@ -135,6 +135,7 @@ func descs() stateDescs {
 		modes: desc("config_info", "Always 1. What the configuration lets the parts do, as of the daemon's start.",
 			"mode", "cpi", "reclaim", "suppression"),
 		lending: lendingDesc(),
+		halted:  haltedDesc(),
 	}
 }
 
@@ -142,7 +143,7 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := descs()
 	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned,
 		d.unannounced, d.capped,
-		d.overdue, d.floor, d.unsaved, d.stale, d.restart, d.modes, d.lending, d.kept,
+		d.overdue, d.floor, d.unsaved, d.stale, d.restart, d.modes, d.lending, d.halted, d.kept,
 		d.waiting} {
 		ch <- one
 	}
@@ -181,5 +182,6 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(d.modes, 1, s.Modes.Mode, s.Modes.CPI, s.Modes.Reclaim, s.Modes.Suppression)
 	if s.Lending != nil {
 		s.Lending.each(func(what string, cpus float64) { gauge(d.lending, cpus, what) })
+		gauge(d.halted, number(s.Lending.Halted))
 	}
 }

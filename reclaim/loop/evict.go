@@ -81,6 +81,7 @@ func (l *Loop) settle(now time.Time, s *Status) {
 			if a.Before {
 				continue
 			}
+			l.evicted++
 			if a.Observed {
 				l.o.Estimator.Observed(now, a.pod.UID)
 			} else {
@@ -153,6 +154,20 @@ func (l *Loop) whyNarrowed(s *Status) string {
 		"production uses %.2f of %.0f CPUs%s and %.2f are used outside of pods; together with best effort it may be "+
 			"%v %% of the node",
 		s.Production, s.Capacity, shared, s.Outside, l.o.Suppression.Threshold)
+}
+
+// halt ends the growth of what is lent where lending does harm on this node.
+func (l *Loop) halt(s *Status, span time.Duration) {
+	if l.o.Estimator == nil {
+		return
+	}
+	was := s.Halted
+	s.Halted = l.brake.Step(span, l.evicted, !l.squeezed.IsZero())
+	l.evicted = 0
+	if s.Halted != "" && was == "" {
+		l.notify(s.At, policy.Notice{Reason: "LendingHalted",
+			Message: "no more CPUs are lent than batch pods were promised, until it was better for a day: " + s.Halted})
+	}
 }
 
 // recordLowered records that less may be promised, and publishes an Event if promises

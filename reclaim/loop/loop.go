@@ -124,6 +124,8 @@ type Estimate struct {
 	Supply, Reclaimable, Offer, Promised, Demand float64
 	Idle                                         int
 	Overcommitted, Frozen                        bool
+	// Halted is why nothing more is lent than was promised; empty: it is.
+	Halted string
 }
 
 // Taken describes something that was taken back.
@@ -150,6 +152,8 @@ type Loop struct {
 	measurement
 	suppression
 	saving
+	brake       reclaim.Brake
+	evicted     int // since the last look
 	estimated   time.Time
 	promises    map[string]promise // of the last estimate, by pod UID
 	notified    map[string]time.Time
@@ -280,6 +284,7 @@ func (l *Loop) look(ctx context.Context) {
 		l.since.hid += span
 	}
 	l.suppress(ctx, node, &s, &kept, span)
+	l.halt(&s, span)
 	if l.ready {
 		l.estimate(ctx, pods, &s, &kept)
 	}
@@ -383,7 +388,11 @@ func (l *Loop) estimate(ctx context.Context, pods []policy.PodView, s *Status, k
 		return
 	}
 	was := s.Estimate
+	if was.Halted != "" {
+		o.Offer = min(o.Offer, o.Promised)
+	}
 	s.Estimate = Estimate{
+		Halted:    was.Halted,
 		Estimated: true, Supply: o.Supply, Reclaimable: o.Reclaimable, Offer: o.Offer, Promised: o.Promised,
 		Demand: o.Demand,
 		Idle:   len(o.Idle), Overcommitted: o.Overcommitted, Frozen: o.Frozen,

@@ -64,6 +64,9 @@ func lendingLines(l *control.Lending) []string {
 		if e.Overcommitted {
 			add("overcommitted: batch pods need more than there is")
 		}
+		if e.Halted != "" {
+			add("halted: no more is lent than was promised: %s", printable.Text(e.Halted))
+		}
 		if e.Frozen {
 			add("frozen: batch pods are held back so far that nobody can be seen to be idle")
 		}
