@@ -30,7 +30,7 @@ import (
 type Value struct {
 	Name, Text string
 	Schema     map[string]any // what "# @schema {…}" adds
-	Config     bool           // "# @schema config": the daemon's file
+	Config     string         // "# @schema config": the daemon's file; "config.reclaim": that key of it
 	Default    *yaml.Node
 	Children   []Value // of a mapping whose keys are fixed
 }
@@ -75,8 +75,8 @@ func (v *Value) comment(text string) error {
 		case strings.HasPrefix(line, mark):
 			speaking = false
 			what := strings.TrimPrefix(line, mark)
-			if what == "config" {
-				v.Config = true
+			if what == "config" || strings.HasPrefix(what, "config.") {
+				v.Config = what
 			} else if err := json.Unmarshal([]byte(what), &v.Schema); err != nil {
 				return fmt.Errorf("%s%s: %w", mark, what, err)
 			}
@@ -120,8 +120,11 @@ func object(values []Value, about map[string]string) (map[string]any, error) {
 			err error
 		)
 		switch {
-		case v.Config:
+		case v.Config != "":
 			s = configSchema(reflect.TypeFor[config.Config](), "", about)
+			if _, key, part := strings.Cut(v.Config, "."); part {
+				s = s["properties"].(map[string]any)[key].(map[string]any)
+			}
 		case v.Children != nil:
 			s, err = object(v.Children, about)
 		default:

@@ -67,10 +67,49 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $_ := set $base "cpi" (dict "specs" (dict "prometheus" $mounted)) -}}
 {{- end -}}
 {{- $config := mustMergeOverwrite $base (deepCopy .Values.config) -}}
+{{- if .canary -}}
+{{- $config = mustMergeOverwrite $config (include "quietcore.canaryConfig" . | fromYaml) -}}
+{{- end -}}
 {{- if (.Values.restore).enabled -}}
 {{- $_ := set $config "mode" "enforce" -}}
 {{- end -}}
 {{- toYaml $config -}}
+{{- end -}}
+
+{{/* What the file of canaries says in place of the others'. */}}
+{{- define "quietcore.canaryConfig" -}}
+{{- $canary := default dict .Values.canary -}}
+{{- if $canary.nodeLabel -}}{{- pick $canary "reclaim" "suppression" | toYaml -}}{{- else -}}{}{{- end -}}
+{{- end -}}
+
+{{/* Name of a DaemonSet and its ConfigMap. The templates are rendered a second time with .canary set. */}}
+{{- define "quietcore.daemonName" -}}
+{{- $name := include "quietcore.fullname" . -}}
+{{- if .canary -}}{{- printf "%s-canary" ($name | trunc 56 | trimSuffix "-") -}}{{- else -}}{{- $name -}}{{- end -}}
+{{- end -}}
+
+{{/* The labels by which a DaemonSet knows its pods. That of the others is what it always was, since it cannot be changed: it matches
+canaries as well, which belong to their own DaemonSet. */}}
+{{- define "quietcore.daemonSelector" -}}
+{{ include "quietcore.selector" . }}
+{{- if .canary }}
+quietcore.dev/canary: "true"
+{{- end }}
+{{- end -}}
+
+{{/* Nodes with the canaries' label have no other daemon. */}}
+{{- define "quietcore.affinity" -}}
+{{- $affinity := deepCopy (default dict .Values.affinity) -}}
+{{- with (.Values.canary).nodeLabel -}}
+{{- $rule := dict "key" . "operator" (ternary "Exists" "DoesNotExist" (not (empty $.canary))) -}}
+{{- $terms := list -}}
+{{- range dig "nodeAffinity" "requiredDuringSchedulingIgnoredDuringExecution" "nodeSelectorTerms" (list dict) $affinity -}}
+{{- $terms = append $terms (set (deepCopy .) "matchExpressions" (append (default list .matchExpressions) $rule)) -}}
+{{- end -}}
+{{- $required := dict "requiredDuringSchedulingIgnoredDuringExecution" (dict "nodeSelectorTerms" $terms) -}}
+{{- $_ := set $affinity "nodeAffinity" (mergeOverwrite (default dict $affinity.nodeAffinity) $required) -}}
+{{- end -}}
+{{- toYaml $affinity -}}
 {{- end -}}
 
 {{/* The file that the daemon runs with. */}}
@@ -119,7 +158,13 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $nrt := default dict $k.nodeResourceTopology -}}
 {{- $reclaim := default dict $c.reclaim -}}
 {{- $cpi := default dict $c.cpi -}}
-{{- $lend := and $api $enforce (eq (toString $reclaim.mode) "enforce") -}}
+{{- $lend := false -}}
+{{- $evict := false -}}
+{{- range list $reclaim (mustMergeOverwrite (deepCopy $reclaim) (default dict (include "quietcore.canaryConfig" . | fromYaml).reclaim)) -}}
+{{- $enforced := and $api $enforce (eq (toString .mode) "enforce") -}}
+{{- $lend = or $lend $enforced -}}
+{{- $evict = or $evict (and $enforced (eq (toString .evict) "true")) -}}
+{{- end -}}
 {{- $counting := ne (toString (default "observe" $cpi.mode)) "off" -}}
 {{- $url := ternary (dig "specs" "prometheus" "url" "" $cpi) "" $counting -}}
 {{- if and $url (not (regexMatch "^https?://[^/]" $url)) -}}
@@ -147,7 +192,7 @@ prometheusName: {{ and $host (not (regexMatch "^(\\[|[0-9.]+(:[0-9]+)?$)" $host)
 prometheusPort: {{ regexFind ":[0-9]+$" $host | trimPrefix ":" | default (ternary "443" "80" (hasPrefix "https:" $url)) }}
 lend: {{ $lend }}
 nodeStatus: {{ or $lend (and $api .Values.rbac.keepLending) }}
-evict: {{ or (and $lend (eq (toString $reclaim.evict) "true")) (and $api $enforce (eq (toString $cpi.mode) "enforce") (gt (int $cpi.evictAfter) 0)) }}
+evict: {{ or $evict (and $api $enforce (eq (toString $cpi.mode) "enforce") (gt (int $cpi.evictAfter) 0)) }}
 busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{- end -}}
 
