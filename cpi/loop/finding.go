@@ -2,12 +2,14 @@ package loop
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -27,6 +29,7 @@ type Finding struct {
 	Why         string
 	Suspects    []Suspect
 	Antagonists []*cpi.Container
+	Evidence    *sample.Evidence // which resource; nil: unasked
 	// Of a command and an outcome:
 	Command detect.CommandKind
 	Target  *cpi.Container
@@ -78,8 +81,23 @@ func (l *Loop) wall(now time.Time) func(time.Time) time.Time {
 
 // report publishes a finding: as Events on pods, and to OnFinding.
 func (l *Loop) report(f *Finding) {
+	if f.Kind == detect.AnalysisEvent && l.o.History != nil {
+		l.explain(f)
+	}
 	l.notify(f)
 	l.o.OnFinding(f)
+}
+
+// explain says which resource the victim lacked, by its own history.
+func (l *Loop) explain(f *Finding) {
+	accused := f.Suspects[:min(len(f.Suspects), max(len(f.Antagonists), 1))] // the most suspicious come first
+	sibling := slices.ContainsFunc(accused, func(s Suspect) bool { return s.Shares == "core" })
+	e := sample.Blame(l.o.History(f.Victim.ID), f.Threshold, sibling)
+	f.Evidence = &e
+	if f.Why != "" {
+		f.Why += "; "
+	}
+	f.Why += e.String()
 }
 
 // notify publishes Events on the pods of the victim and the antagonist.

@@ -37,6 +37,9 @@ type Options struct {
 	// Notify publishes an Event on a pod; OnFinding receives every finding. Neither may block.
 	Notify    func(policy.Notice)
 	OnFinding func(*Finding)
+	// History returns a container's samples, oldest first, of which an analysis says which
+	// resource a victim lacked. nil: none does.
+	History func(id string) []sample.Sample
 	// OnLearned receives the samples that show what is normal for their jobs. It must
 	// neither block nor keep the slice.
 	OnLearned func([]detect.Learned)

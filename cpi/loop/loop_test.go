@@ -252,6 +252,41 @@ func TestAnalysesNamePlaceAndBand(t *testing.T) {
 	}
 }
 
+// An analysis says which resource the victim lacked, by its own samples and by who may run on
+// its cores, where everybody sees it: in the reason.
+func TestAnAnalysisNamesTheResource(t *testing.T) {
+	for want, misses := range map[sample.Resource]float64{sample.Cache: 9, sample.Sibling: 0.1} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+			n.noisy = bursts
+			l, err := New(Options{
+				Detector: config(), Submit: n.submit, Clock: Clock{Boot: n.boot},
+				OnFinding: func(f *Finding) { n.found = append(n.found, *f) },
+				History: func(id string) []sample.Sample {
+					if id != "web-0-main" {
+						t.Errorf("asked for the history of %s", id)
+					}
+					return []sample.Sample{{CPI: 1, MPKI: 0.1, HasMPKI: true}, {CPI: 2.5, MPKI: misses, HasMPKI: true}}
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.drive(l, 60)
+			at := slices.IndexFunc(n.found, func(f Finding) bool { return f.Kind == detect.AnalysisEvent })
+			if at < 0 {
+				t.Fatal("nothing was analysed")
+			}
+			f := &n.found[at]
+			figures := fmt.Sprintf("; resource: %s (CPI 1.00, now 2.50, misses in 1,000 instructions 0.10, now %.2f)",
+				want, misses)
+			if f.Evidence == nil || f.Evidence.Resource != want || !strings.HasSuffix(f.Why, figures) {
+				t.Errorf("%+v says %q, want %q", f.Evidence, f.Why, figures)
+			}
+		})
+	}
+}
+
 func TestWhatCPUsShare(t *testing.T) {
 	// CPUs 0-3 are an L3 domain, 0-7 a NUMA node
 	topo, err := topology.Grid{NodesPerSocket: 2, L3PerNode: 2, CoresPerL3: 2, ThreadsPerCore: 2}.Build()

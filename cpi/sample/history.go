@@ -15,7 +15,7 @@ type kept struct {
 	end                    int64 // nanoseconds since 1970
 	boot, length           time.Duration
 	usage, cpi, mpki, wait float64
-	counted                float32
+	counted, speed         float32
 	noCPI                  Reason
 	hasMPKI, hasWait       bool
 	reference              bool
@@ -24,7 +24,8 @@ type kept struct {
 func keep(s *Sample) kept {
 	return kept{
 		end: s.End.UnixNano(), boot: s.Boot, length: s.Length, usage: s.Usage, cpi: s.CPI, mpki: s.MPKI, wait: s.Wait,
-		counted: float32(s.Counted), noCPI: s.NoCPI, hasMPKI: s.HasMPKI, hasWait: s.HasWait, reference: s.Reference,
+		counted: float32(s.Counted), speed: float32(s.Speed),
+		noCPI: s.NoCPI, hasMPKI: s.HasMPKI, hasWait: s.HasWait, reference: s.Reference,
 	}
 }
 
@@ -32,7 +33,8 @@ func (k *kept) sample() Sample {
 	return Sample{
 		End: time.Unix(0, k.end), Boot: k.boot, Length: k.length, Usage: k.usage, CPI: k.cpi, MPKI: k.mpki,
 		Wait:    k.wait,
-		Counted: float64(k.counted), NoCPI: k.noCPI, HasMPKI: k.hasMPKI, HasWait: k.hasWait, Reference: k.reference,
+		Counted: float64(k.counted), Speed: float64(k.speed),
+		NoCPI: k.noCPI, HasMPKI: k.hasMPKI, HasWait: k.hasWait, Reference: k.reference,
 	}
 }
 

@@ -21,6 +21,9 @@ type Sample struct {
 	Wait             float64
 	NoCPI            Reason
 	HasMPKI, HasWait bool
+	// Speed is core cycles per reference cycle: how fast its CPUs ran, of their nominal
+	// frequency. 0: not known.
+	Speed float64
 	// Counted is the share of its CPU time in which what CPI is made of was counted; 0
 	// without CPI. Below 1 the CPI is an estimate: the variance of a mean over a share s of
 	// the window is that of the whole over s.
@@ -268,6 +271,9 @@ func (j *judge) finish(r *Result) {
 	r.CPI = d.per(j.base)
 	r.Reference = j.base == RefCycles
 	r.Counted = d.share(j.base)
+	if d.Events[RefCycles] > 0 && d.share(RefCycles) >= j.rules.MinCounted && j.present[Cycles] {
+		r.Speed = d.per(Cycles) / d.per(RefCycles)
+	}
 	if !j.present[LLCMisses] || d.share(LLCMisses) < j.rules.MinCounted {
 		return
 	}

@@ -47,7 +47,7 @@ func TestASampleIsUsageAndCPIOfTheSameInterval(t *testing.T) {
 	w := Judge(from, to, Hardware(window))
 	want := Sample{
 		End: to.Wall, Boot: to.Boot, Length: window, Usage: 2, CPI: 2, MPKI: 3, HasMPKI: true, Reference: true,
-		Wait: 0.2, HasWait: true, Counted: 1,
+		Wait: 0.2, HasWait: true, Counted: 1, Speed: 1.25,
 	}
 	if w.Dropped != None || len(w.Containers) != 1 || w.Containers[0].Sample != want {
 		t.Fatalf("got %+v\nwant %+v", w, want)

@@ -32,6 +32,7 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 	detection.Enforce = detection.Enforce && !observe
 	o := loop.Options{
 		Detector: detection, Log: p.o.log, Submit: p.o.node.Submit, Notify: p.o.notify,
+		History: func(id string) []sample.Sample { return s.History(id, nil) },
 		OnLearned: func(list []detect.Learned) {
 			list = slices.Clone(list) // the detector's own memory
 			p.public.add(func() { p.o.metrics.CPILearned(list) })
