@@ -11,12 +11,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -143,7 +145,8 @@ func TestAsTheChartInstallsIt(t *testing.T) {
 		return // the file is read above; rights are an API server's
 	}
 	s.clear(t)
-	port, log := s.startProgram(t)
+	program := s.startProgram(t, s.theirs.Host)
+	log := program.log
 	machine := ledgers(t)[0]
 	amount := v1.ResourceList{v1.ResourceCPU: resource.MustParse("256"), v1.ResourceMemory: resource.MustParse("1Ti"),
 		v1.ResourcePods: resource.MustParse("500")}
@@ -176,7 +179,7 @@ func TestAsTheChartInstallsIt(t *testing.T) {
 	}
 	for path, want := range map[string]int{"/livez": 200, "/readyz": 200, "/metrics": 200, "/configz": 403,
 		"/debug/pprof/": 403, "/statusz": 403} {
-		code, body := ask(t, port, path)
+		code, body := ask(t, program.port, path)
 		if code != want {
 			t.Errorf("%s answers %d, want %d", path, code, want)
 		}
@@ -204,9 +207,21 @@ func TestAsTheChartInstallsIt(t *testing.T) {
 	}
 }
 
+// program is a scheduler in a process of its own.
+type program struct {
+	port int
+	log  func() string
+	kill func() // as kill -9 does; any number of times
+}
+
 // startProgram runs the scheduler as the chart does, but for where its file, port and API server are.
-func (s *server) startProgram(t *testing.T) (port int, log func() string) {
+func (s *server) startProgram(t *testing.T, host string) program {
 	t.Helper()
+	// It need not wait until the lease of one that was killed is over.
+	err := s.client.CoordinationV1().Leases(leaseSpace).Delete(t.Context(), schedulerUser, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	write := func(name string, what any) string {
 		text, err := yaml.Marshal(what)
@@ -230,7 +245,7 @@ func (s *server) startProgram(t *testing.T) (port int, log func() string) {
 		CurrentContext: "x",
 		Contexts: []clientcmdapi.NamedContext{{Name: "x",
 			Context: clientcmdapi.Context{Cluster: "x", AuthInfo: "x"}}},
-		Clusters: []clientcmdapi.NamedCluster{{Name: "x", Cluster: clientcmdapi.Cluster{Server: s.theirs.Host,
+		Clusters: []clientcmdapi.NamedCluster{{Name: "x", Cluster: clientcmdapi.Cluster{Server: host,
 			InsecureSkipTLSVerify: true}}},
 		AuthInfos: []clientcmdapi.NamedAuthInfo{{Name: "x",
 			AuthInfo: clientcmdapi.AuthInfo{Token: s.theirs.BearerToken}}},
@@ -239,7 +254,8 @@ func (s *server) startProgram(t *testing.T) (port int, log func() string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if port, err = freePort(); err != nil {
+	port, err := freePort()
+	if err != nil {
 		t.Fatal(err)
 	}
 	args := strings.Fields(strings.NewReplacer("/etc/quietcore-scheduler/config.yaml", write("config.yaml", config),
@@ -254,11 +270,12 @@ func (s *server) startProgram(t *testing.T) (port int, log func() string) {
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
-	return port, func() string {
+	kill := sync.OnceFunc(func() { _ = c.Process.Kill(); _ = c.Wait() })
+	t.Cleanup(kill)
+	return program{port: port, kill: kill, log: func() string {
 		text, _ := os.ReadFile(file.Name())
 		return string(text)
-	}
+	}}
 }
 
 // ask asks as anybody may who reaches the port.

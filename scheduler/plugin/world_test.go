@@ -74,8 +74,8 @@ type machine struct {
 
 type options struct {
 	args Args
-	// noPlugin is the stock scheduler.
-	noPlugin bool
+	// noPlugin is the stock scheduler, noScheduler none.
+	noPlugin, noScheduler bool
 }
 
 func newWorld(t *testing.T, o options) *world {
@@ -93,7 +93,9 @@ func newWorld(t *testing.T, o options) *world {
 		w.client = w.memory
 		w.memory.PrependReactor("create", "pods", w.bind)
 	}
-	w.schedule(o)
+	if !o.noScheduler {
+		w.schedule(o)
+	}
 	return w
 }
 
