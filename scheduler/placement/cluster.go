@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,8 +12,9 @@ import (
 
 // Cluster is all nodes. Any number of goroutines may use it.
 type Cluster struct {
-	mu    sync.Mutex // held by those who change something
-	nodes sync.Map   // name to *atomic.Pointer[State]
+	mu sync.Mutex // held by those who change something
+	// nodes is copied when a node comes that was never seen: every pod looks up hundreds of them.
+	nodes atomic.Pointer[map[string]*atomic.Pointer[State]]
 	sites map[siteKey]*site
 	where map[string]string // the node of each pod on its way, by UID
 	// odd are nodes on which a pod without a wish needs a look, too.
@@ -27,13 +29,15 @@ func NewCluster(changed func(node string)) *Cluster {
 	if changed == nil {
 		changed = func(string) {}
 	}
-	return &Cluster{sites: map[siteKey]*site{}, where: map[string]string{}, changed: changed}
+	c := &Cluster{sites: map[siteKey]*site{}, where: map[string]string{}, changed: changed}
+	c.nodes.Store(&map[string]*atomic.Pointer[State]{})
+	return c
 }
 
 // Node is the present state of a node; nil: nothing was heard of it.
 func (c *Cluster) Node(name string) *State {
-	if p, ok := c.nodes.Load(name); ok {
-		return p.(*atomic.Pointer[State]).Load()
+	if p := (*c.nodes.Load())[name]; p != nil {
+		return p.Load()
 	}
 	return nil
 }
@@ -169,8 +173,14 @@ func (c *Cluster) store(name string, before, next *State) {
 	}
 	next.count()
 	c.odd.Add(oddity(next) - oddity(before))
-	p, _ := c.nodes.LoadOrStore(name, &atomic.Pointer[State]{})
-	p.(*atomic.Pointer[State]).Store(next)
+	p := (*c.nodes.Load())[name]
+	if p == nil {
+		p = &atomic.Pointer[State]{}
+		nodes := maps.Clone(*c.nodes.Load())
+		nodes[name] = p
+		defer c.nodes.Store(&nodes)
+	}
+	p.Store(next)
 }
 
 func oddity(s *State) int64 {

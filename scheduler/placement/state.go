@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unique"
 
 	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
@@ -114,7 +115,7 @@ type memo struct {
 // answer is what was last found out of a state: most pods are one of several that are alike,
 // and most nodes have not changed since the one before was looked at.
 type answer struct {
-	alike   string // what the pod asked for
+	alike   unique.Handle[string] // what the pod asked for
 	shared  int64
 	cost    Cost
 	refusal *policy.Refusal

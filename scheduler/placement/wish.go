@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"sync"
 	"time"
+	"unique"
 
 	"github.com/quietcore/quietcore/policy"
 )
@@ -11,9 +12,9 @@ import (
 // Wish is what a pod asks for, with its reading by each set of rules that it met.
 type Wish struct {
 	Pod    policy.Pod
-	Says   policy.Wish     // whatever node it comes to
-	Bad    *policy.Refusal // why no node takes it
-	alike  string          // equal for pods that every node answers alike
+	Says   policy.Wish           // whatever node it comes to
+	Bad    *policy.Refusal       // why no node takes it
+	alike  unique.Handle[string] // equal for pods that every node answers alike
 	mu     sync.Mutex
 	byRule map[*site]reading
 }
@@ -34,9 +35,9 @@ func NewWish(p *policy.Pod) *Wish {
 		asks.Facts = &facts
 	}
 	if text, err := json.Marshal(&asks); err == nil { // maps by key
-		w.alike = string(text)
+		w.alike = unique.Make(string(text))
 	} else {
-		w.alike = p.UID
+		w.alike = unique.Make(p.UID)
 	}
 	w.Says, w.Bad = policy.ReadWish(p)
 	return w

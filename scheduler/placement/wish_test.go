@@ -26,7 +26,7 @@ func TestAlike(t *testing.T) {
 		{wish("b", "yard", "Deployment/web", 4000), false}, // what it may do differs
 	} {
 		if got := first.alike == c.other.alike; got != c.alike {
-			t.Errorf("alike: %v, of %s and %s", got, first.alike, c.other.alike)
+			t.Errorf("alike: %v, of %s and %s", got, first.alike.Value(), c.other.alike.Value())
 		}
 	}
 }

@@ -24,9 +24,9 @@ type cycle struct {
 	// off are nodes that refused such a pod; nil: none did.
 	off map[string]refusal
 
-	mu     sync.Mutex // guards what filters on several nodes at a time write
-	costs  map[string]placement.Cost
-	place  placement.Place // once it was reserved
+	mu     sync.Mutex       // guards what filters on several nodes at a time write
+	costs  map[string]int64 // of places, packed; nil once nobody asks any more
+	place  placement.Place  // once it was reserved
 	placed bool
 }
 
@@ -52,20 +52,44 @@ func (c *cycle) Clone() fwk.StateData {
 	for node, ch := range c.as {
 		as[node] = changes{ch.state, slices.Clone(ch.without), slices.Clone(ch.more)}
 	}
-	return &cycle{wish: c.wish, off: c.off, as: as, costs: map[string]placement.Cost{}}
+	return &cycle{wish: c.wish, off: c.off, as: as, costs: map[string]int64{}}
 }
 
 func (c *cycle) setCost(node string, cost placement.Cost) {
+	n := packed(cost)
 	c.mu.Lock()
-	c.costs[node] = cost
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if c.costs == nil {
+		c.costs = map[string]int64{}
+	}
+	c.costs[node] = n
 }
 
-func (c *cycle) cost(node string) (placement.Cost, bool) {
+func (c *cycle) cost(node string) (int64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	cost, ok := c.costs[node]
 	return cost, ok
+}
+
+// newCycle begins a pod's. Its costs are hundreds of nodes' and are written in a map that one before had.
+func (p *Plugin) newCycle(w *placement.Wish, off map[string]refusal) *cycle {
+	costs, ok := p.costs.Get().(map[string]int64)
+	if !ok {
+		costs = map[string]int64{}
+	}
+	return &cycle{wish: w, off: off, as: map[string]changes{}, costs: costs}
+}
+
+// chosen ends the search for a node: costs are asked for no more.
+func (p *Plugin) chosen(c *cycle) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.costs != nil {
+		clear(c.costs)
+		p.costs.Put(c.costs)
+		c.costs = nil
+	}
 }
 
 // cycleOf is nil for a pod that the plugin has nothing to do with.

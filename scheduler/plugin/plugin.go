@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -35,6 +36,7 @@ type Plugin struct {
 	nodes   *nodes
 	refused *refused
 	apart   *apart
+	costs   sync.Pool          // of the maps of cycles that are over
 	there   listers.NodeLister // nodes that the API server has
 	// simulates: an autoscaler asks, and nothing comes of what it hears.
 	simulates bool
@@ -103,7 +105,7 @@ func (p *Plugin) PreFilter(_ context.Context, state fwk.CycleState, pod *v1.Pod,
 	if wish.Plain() && !p.cluster.Odd() && off == nil {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
-	state.Write(cycleKey, &cycle{wish: wish, off: off, as: map[string]changes{}, costs: map[string]placement.Cost{}})
+	state.Write(cycleKey, p.newCycle(wish, off))
 	if !p.simulates {
 		p.pending.add(pod, wish)
 	}
@@ -210,7 +212,7 @@ const unknownCost = math.MaxInt64
 
 // Score is what the place on a node costs, in one number.
 func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, n fwk.NodeInfo) (int64, *fwk.Status) {
-	cost, ok := placement.Cost{}, true
+	cost, ok := int64(0), true
 	if c := cycleOf(state); c != nil && !c.wish.Plain() {
 		cost, ok = c.cost(n.Node().Name)
 	}
@@ -218,12 +220,12 @@ func (p *Plugin) Score(_ context.Context, state fwk.CycleState, _ *v1.Pod, n fwk
 		return unknownCost, nil
 	}
 	if others, err := state.Read(apartKey); err == nil {
-		cost.Apart = others.(jobs).on(n)
+		cost += packed(placement.Cost{Apart: others.(jobs).on(n)})
 	}
-	return packed(cost), nil
+	return cost, nil
 }
 
-// packed orders as Cost.Compare does.
+// packed orders as Cost.Compare does; each field has its own bits.
 func packed(c placement.Cost) (n int64) {
 	for _, f := range [...]struct{ value, bits int }{{c.Apart, 4}, {c.Nodes, 8}, {c.L3s, 10}, {c.Broken, 13},
 		{c.Leftover, 14}, {c.Free, 14}} {
@@ -258,6 +260,9 @@ func (p *Plugin) NormalizeScore(_ context.Context, _ fwk.CycleState, _ *v1.Pod, 
 func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
 	p.pending.remove(string(pod.UID))
 	c, s := cycleOf(state), p.cluster.Node(node)
+	if c != nil {
+		p.chosen(c)
+	}
 	if p.simulates || c == nil || !s.Known() || c.wish.Plain() && !s.Confines() {
 		return nil
 	}
