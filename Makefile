@@ -114,6 +114,10 @@ e2e-runtimes: setup-vm ## every scenario on containerd 1.7 and on CRI-O, which a
 e2e-kubernetes: setup-vm ## the proofs on a real Kubernetes node: the control plane here, kubelet in a virtual machine; builds Kubernetes first
 	$(GO) run ./e2e/kubernetes -driver systemd
 
+.PHONY: e2e-random
+e2e-random: setup-vm ## 500 random pods, PODS=, come and go on two nodes with real kubelets: what the scheduler told each is what its container has, and no node refuses one; an hour
+	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only scheduler -random $(or $(PODS),500)
+
 .PHONY: e2e-kubernetes-smoke
 e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only $(KUBERNETES_SMOKE)

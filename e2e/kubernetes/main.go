@@ -33,6 +33,7 @@ type options struct {
 	minutes float64
 	pods    int
 	crowd   int
+	random  int
 	trace   bool
 	build   bool
 }
@@ -77,6 +78,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.pods, "pods", 10, "how many pods a figure is the median of")
 	f.IntVar(&o.crowd, "crowd", 32,
 		"how many shared pods the proof crowd puts next to an owner; more than most nodes of eight CPUs have")
+	f.IntVar(&o.random, "random", 30, "how many random pods the proof scheduler has come and go")
 	f.BoolVar(&o.build, "build", false, "build Kubernetes and etcd, unless they are there, print their folder, and end")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
@@ -85,9 +87,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	if o.pods < 2 || o.crowd < 2 || o.minutes <= 0 {
-		return nil, fmt.Errorf("-pods %d -crowd %d -minutes %g: want at least 2, at least 2 and more than 0", o.pods,
-			o.crowd, o.minutes)
+	if o.pods < 2 || o.crowd < 2 || o.random < 10 || o.minutes <= 0 {
+		return nil, fmt.Errorf("-pods %d -crowd %d -random %d -minutes %g: want at least 2, 2, 10 and more than 0",
+			o.pods, o.crowd, o.random, o.minutes)
 	}
 	_, err := o.chosen()
 	return o, err
@@ -128,7 +130,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	s := command.Stage[*bench]{
-		Program: "kubernetes", Flags: &o.Flags, Limit: limit + o.window(), Stdout: stdout, Stderr: stderr,
+		Program: "kubernetes", Flags: &o.Flags, Limit: limit + o.window() + time.Duration(o.random)*aPod,
+		Stdout: stdout, Stderr: stderr,
 		Open: func(ctx context.Context) (*bench, error) { return newBench(ctx, o, bin, stderr) },
 	}
 	return s.Show(ctx, chosen)
@@ -140,3 +143,6 @@ func (o *options) window() time.Duration {
 
 // limit bounds one proof besides the minutes that were asked for.
 const limit = 30 * time.Minute
+
+// aPod bounds what a random pod takes, most of them at a time with others.
+const aPod = 20 * time.Second

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -438,64 +437,5 @@ func (p *pair) sameChoice(ctx context.Context) error {
 		return fmt.Errorf("the scheduler chose %q, the node chooses %q", told, chosen)
 	}
 	p.note("the scheduler's choice, and the node's own", "%q", told)
-	return nil
-}
-
-// random is scenario 3: whatever is asked for, what a pod was told is what its container has, and no
-// node refuses.
-func (p *pair) random(ctx context.Context) error {
-	const seed = 21
-	rng := rand.New(rand.NewPCG(seed, 0))
-	var there []string
-	equal, pending := 0, 0
-	for i := range 3 * p.options.pods {
-		k := owner(fmt.Sprintf("random-%d", i), "LSR", 1+rng.Int64N(3))
-		switch rng.IntN(4) {
-		case 0:
-			with(k, smtKey, "none")
-		case 1:
-			with(k, smtKey, "isolate")
-		case 2:
-			with(k, smtKey, "roundup")
-		}
-		if err := p.create(ctx, k, ours, ""); err != nil {
-			return err
-		}
-		node, why, err := p.placed(ctx, k.Name)
-		if err == nil && node != "" {
-			var pod *cluster.Pod
-			if pod, err = p.WaitRunning(ctx, namespace, k.Name); err == nil {
-				_, _, err = p.compared(ctx, pod)
-			}
-			there, equal = append(there, k.Name), equal+1
-		}
-		if err != nil {
-			return fmt.Errorf("seed %d: %w", seed, err)
-		}
-		if node != "" && rng.IntN(3) > 0 {
-			continue
-		}
-		if node == "" {
-			if pending++; !strings.Contains(why, "CPUs") {
-				return fmt.Errorf("seed %d: pod %s is pending: %s", seed, k.Name, why)
-			}
-			there = append(there, k.Name)
-		}
-		gone := rng.IntN(len(there))
-		if err := p.DeletePod(ctx, namespace, there[gone]); err != nil {
-			return err
-		}
-		if there = slices.Delete(there, gone, gone+1); node == "" && slices.Contains(there, k.Name) {
-			if err := p.DeletePod(ctx, namespace, k.Name); err != nil {
-				return err
-			}
-			there = slices.DeleteFunc(there, func(name string) bool { return name == k.Name })
-		}
-	}
-	if equal < p.options.pods {
-		return fmt.Errorf("seed %d: only %d of %d pods had a place", seed, equal, 3*p.options.pods)
-	}
-	p.note("random pods, one after the other", "%d: of %d resource-status is the container's cpuset, %d are pending, "+
-		"none is refused", 3*p.options.pods, equal, pending)
 	return nil
 }
