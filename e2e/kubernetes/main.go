@@ -78,7 +78,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.pods, "pods", 10, "how many pods a figure is the median of")
 	f.IntVar(&o.crowd, "crowd", 32,
 		"how many shared pods the proof crowd puts next to an owner; more than most nodes of eight CPUs have")
-	f.IntVar(&o.random, "random", 30, "how many random pods the proof scheduler has come and go")
+	f.IntVar(&o.random, "random", 12, "how many random pods the proof scheduler has come and go")
 	f.BoolVar(&o.build, "build", false, "build Kubernetes and etcd, unless they are there, print their folder, and end")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
