@@ -48,9 +48,9 @@ JSON lines of job, platform, mean, stddev, samples and tasks. FILE may be - for 
 			"experiment); over the configuration's")
 	cmd.Flags().DurationVar(&with.Period, "period", 0,
 		"time between two samples of a container (the median of the data where left out)")
-	cmd.Flags().Float64Var(&with.Probe, "probe", -1,
+	cmd.Flags().Float64Var(&with.Probe, "probe", paper.ProbeDefault(),
 		"minutes an hour that probes of innocents may take for one victim; 0: nobody is probed, and nobody capped by "+
-			"the default detector (5 where left out)")
+			"the default detector")
 	cmd.Flags().Uint64Var(&with.Seed, "seed", 1, "of the coins")
 	cmd.Flags().BoolVar(&with.Interactive, "interactive", false,
 		"an empty line ends an interval, which is answered at once")

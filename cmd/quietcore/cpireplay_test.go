@@ -142,6 +142,7 @@ func TestCPIReplayRefuses(t *testing.T) {
 			`line 5: cpi is "NaN"`},
 		{[]string{"--detector", "best", "-"}, disturbed(),
 			`detector "best" is not known; there are classic, contrast and default`},
+		{[]string{"--probe", "-1", "-"}, disturbed(), "the budget of probes is -1; it must lie between 0 and 60"},
 		{[]string{"--probe", "61", "-"}, disturbed(), "the budget of probes is 61; it must lie between 0 and 60"},
 		{[]string{"--interactive", "-"}, "time,job\n", "line 1: the columns container"},
 		{[]string{"-"}, "time,jobs\n", `column "jobs" is not known`},

@@ -24,12 +24,14 @@ type CPI struct {
 	Specs    string        // file; empty: they are learned from the rows before
 	Detector string        // over the configuration's; empty: that
 	Period   time.Duration // between two samples of a container; 0: the data's median
-	// Probe is how many minutes an hour the probes of innocents may take; negative: the
-	// default.
-	Probe       float64
-	Seed        uint64 // of the coins
-	Interactive bool   // rows are answered interval by interval
+	Probe    float64       // minutes an hour that probes of innocents may take
+	Seed     uint64        // of the coins
+	// Interactive says that rows are answered interval by interval.
+	Interactive bool
 }
+
+// ProbeDefault is CPI.Probe where nothing else is said.
+func ProbeDefault() float64 { return experiment.DefaultConfig().Budget }
 
 // ReplayCPI runs the detector on recorded samples and writes what it finds.
 func ReplayCPI(s cli.Streams, path string, with CPI) error {
@@ -80,9 +82,7 @@ func (with *CPI) choose(o *replay.Options) error {
 	case "default":
 		c := experiment.DefaultConfig()
 		c.CapBatchMilli, c.CapBEMilli = o.Config.CapBatchMilli, o.Config.CapBEMilli
-		if with.Probe >= 0 {
-			c.Budget = with.Probe
-		}
+		c.Budget = with.Probe
 		if err := c.Validate(); err != nil {
 			return err
 		}
