@@ -3,19 +3,14 @@ package detect
 import (
 	"cmp"
 	"slices"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
-// Questioned is a victim that may be disturbed now, and whom something is being done about for
-// its sake. Both are container IDs.
-type Questioned struct {
-	Victim   string
-	Suspects []string
-}
-
-// Questioned lists the victims that had an outlier within OutlierWindow, or that an action is
+// Questions lists the victims that had an outlier within OutlierWindow, or that an action is
 // to help: their next samples decide what follows. Those that are protected come first, then
 // the newest outlier.
-func (d *Detector) Questioned() []Questioned {
+func (d *Detector) Questions() []cpi.Question {
 	type question struct {
 		ref      Ref
 		newest   int64 // outlier, or beginning of an action
@@ -55,9 +50,9 @@ func (d *Detector) Questioned() []Questioned {
 		}
 		return cmp.Or(cmp.Compare(b.newest, a.newest), cmp.Compare(x.ID, y.ID))
 	})
-	list := make([]Questioned, len(open))
+	list := make([]cpi.Question, len(open))
 	for i := range open {
-		list[i] = Questioned{Victim: d.all[open[i].ref].ID, Suspects: open[i].suspects}
+		list[i] = cpi.Question{Victim: d.all[open[i].ref].ID, Suspects: open[i].suspects}
 	}
 	return list
 }

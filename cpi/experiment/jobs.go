@@ -1,6 +1,10 @@
 package experiment
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/quietcore/quietcore/cpi"
+)
 
 // Learned is a window that shows what is normal for a job: no anomaly has covered it.
 type Learned struct {
@@ -45,24 +49,17 @@ func (d *Detector) Jobs() []JobInfo {
 	return list
 }
 
-// Question is a victim whose next window decides something. Its suspects are asked
-// whatever their coins say: whether a window is known must not depend on them.
-type Question struct {
-	Victim   string   // container ID
-	Suspects []string // containers of the jobs under test or verdict for it
-	Test     bool     // there are such jobs
-}
-
 // Questions are the victims for which there is a test or a verdict, then those with an
-// outlier in the last windows.
-func (d *Detector) Questions() []Question {
-	var list []Question
+// outlier in the last windows. Suspects are listed whatever their coins say: whether a window
+// is known must not depend on them.
+func (d *Detector) Questions() []cpi.Question {
+	var list []cpi.Question
 	for i := range d.all {
 		c := &d.all[i]
 		if c.Container == nil || c.victim == nil {
 			continue
 		}
-		q := Question{Victim: c.ID}
+		q := cpi.Question{Victim: c.ID}
 		for _, p := range d.order {
 			if p.victim != Ref(i) || p.workload() != c.victim.job.key() || p.stage != Testing && p.stage != Verdict {
 				continue
@@ -77,7 +74,7 @@ func (d *Detector) Questions() []Question {
 			list = append(list, q)
 		}
 	}
-	slices.SortStableFunc(list, func(a, b Question) int {
+	slices.SortStableFunc(list, func(a, b cpi.Question) int {
 		switch {
 		case a.Test == b.Test:
 			return compare(a.Victim, b.Victim)

@@ -113,8 +113,8 @@ type detector interface {
 	tick(now time.Time) []order
 	// refuse says that the policy did not execute an order.
 	refuse(o *order, now time.Time, why string)
-	// questions are who has to be counted in the next window.
-	questions() []sample.Question
+	// questions are the containers that the next window has to count.
+	questions() []cpi.Question
 }
 
 // memory is what a detector knows. It is called under the loop's lock.
@@ -209,6 +209,13 @@ func (l *Loop) Counters() Counters {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.memory.counters()
+}
+
+// Questions are the detector's, for sampler.Options: the containers that the next window has to count.
+func (l *Loop) Questions() []cpi.Question {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.detector.questions()
 }
 
 // Jobs lists the jobs that the detector knows.

@@ -222,6 +222,8 @@ func (t *trials) victimOf(job string) *cpi.Container {
 	return nil
 }
 
+func (t *trials) questions() []cpi.Question { return t.d.Questions() }
+
 func (t *trials) counters() Counters {
 	c := t.d.Counters()
 	return Counters{Samples: c.Samples, Outliers: c.Outliers, Anomalies: c.Anomalies, Analyses: c.Analyses, Tests: c}

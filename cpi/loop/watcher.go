@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/policy"
@@ -40,6 +41,8 @@ func (p *watcher) tick(now time.Time) []order { return p.handle(p.d.Tick(now), n
 func (p *watcher) refuse(o *order, now time.Time, why string) {
 	p.handle(p.d.Refuse(now, o.command, why), now) // a refusal orders nothing
 }
+
+func (p *watcher) questions() []cpi.Question { return p.d.Questions() }
 
 func (p *watcher) counters() Counters {
 	c := p.d.Counters()

@@ -32,19 +32,9 @@ const (
 // String returns the role as a word of the control API; empty for none.
 func (r Role) String() string { return [NumRoles]string{"", "use", "victim", "suspect", "turn"}[r] }
 
-// Question is a victim that may be disturbed now. Of a list the most urgent comes first.
-type Question struct {
-	Victim string // container ID
-	// Suspects are the containers that it was already settled to watch for it, such as
-	// those that are capped. Those that run next to it are added.
-	Suspects []string
-	// Test says that an experiment finds out whether the suspects disturb it.
-	Test bool
-}
-
 // Watchlist is who is counted first where there are fewer places than containers.
 type Watchlist struct {
-	Questions []Question
+	Questions []cpi.Question
 	// Salt decides which of those that waited equally long comes first.
 	Salt uint64
 }
@@ -99,7 +89,7 @@ func Choose(list []Candidate, w Watchlist, n int) []Choice {
 
 // watched are the victims in question and their suspects, at most n together. Each victim
 // comes before its suspects, and both before the next victim.
-func watched(list []Candidate, questions []Question, n int) (chosen []Choice) {
+func watched(list []Candidate, questions []cpi.Question, n int) (chosen []Choice) {
 	at := make(map[string]int, len(list))
 	for i := range list {
 		at[list[i].ID] = i
@@ -126,7 +116,7 @@ func watched(list []Candidate, questions []Question, n int) (chosen []Choice) {
 
 // suspectsOf are who may disturb a victim, as indices of list: those that are named, then
 // those that may be capped and run next to it, who uses most first.
-func suspectsOf(list []Candidate, victim int, q *Question, at map[string]int) (suspects []int) {
+func suspectsOf(list []Candidate, victim int, q *cpi.Question, at map[string]int) (suspects []int) {
 	for _, id := range q.Suspects {
 		if i, here := at[id]; here && len(suspects) < maxSuspects {
 			suspects = append(suspects, i)

@@ -137,14 +137,14 @@ func (c *crew) change(t *rapid.T) {
 	for i := range c.live {
 		c.live[i].Use = rapid.SampledFrom([]float64{0, 0.01, 0.5, 4}).Draw(t, "use")
 		if rapid.IntRange(0, 9).Draw(t, "in question") == 0 {
-			q := Question{Victim: c.live[i].ID}
+			q := cpi.Question{Victim: c.live[i].ID}
 			for range rapid.IntRange(0, 2).Draw(t, "named") {
 				q.Suspects = append(q.Suspects, rapid.SampledFrom(c.live).Draw(t, "suspect").ID)
 			}
 			c.watch.Questions = append(c.watch.Questions, q)
 		}
 	}
-	c.watch.Questions = append(c.watch.Questions, Question{Victim: "ended"})
+	c.watch.Questions = append(c.watch.Questions, cpi.Question{Victim: "ended"})
 }
 
 // matter are who has to be use, unless they are too many, said in the plainest way.
@@ -226,19 +226,19 @@ func TestWhyWhoIsCounted(t *testing.T) {
 	for _, c := range []struct {
 		what      string
 		n         int
-		questions []Question
+		questions []cpi.Question
 		want      string
 	}{
-		{"there are places for all", 5, []Question{{Victim: "db"}},
+		{"there are places for all", 5, []cpi.Question{{Victim: "db"}},
 			"db use, web use, noisy use, far use, quiet use"},
 		{"nobody is in question", 3, nil, "far use, quiet turn, web turn"},
-		{"a victim has its suspects, the busiest first", 3, []Question{{Victim: "db"}},
+		{"a victim has its suspects, the busiest first", 3, []cpi.Question{{Victim: "db"}},
 			"db victim, noisy suspect, quiet turn"},
-		{"who is named comes before who is near", 4, []Question{{Victim: "db", Suspects: []string{"far"}}},
+		{"who is named comes before who is near", 4, []cpi.Question{{Victim: "db", Suspects: []string{"far"}}},
 			"db victim, far suspect, noisy suspect, quiet turn"},
-		{"one place goes round", 1, []Question{{Victim: "db"}}, "quiet turn"},
-		{"no place", 0, []Question{{Victim: "db"}}, ""},
-		{"a victim that has ended", 2, []Question{{Victim: "gone"}}, "far use, quiet turn"},
+		{"one place goes round", 1, []cpi.Question{{Victim: "db"}}, "quiet turn"},
+		{"no place", 0, []cpi.Question{{Victim: "db"}}, ""},
+		{"a victim that has ended", 2, []cpi.Question{{Victim: "gone"}}, "far use, quiet turn"},
 	} {
 		var got []string
 		for _, choice := range Choose(list, Watchlist{Questions: c.questions}, c.n) {

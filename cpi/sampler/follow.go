@@ -3,6 +3,7 @@ package sampler
 import (
 	"slices"
 
+	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
 )
@@ -10,7 +11,7 @@ import (
 // plan is what a window counts.
 type plan struct {
 	governor  *governor
-	questions []sample.Question
+	questions []cpi.Question
 	pair      int // containers of running tests, which are counted alone; 0: everybody is
 }
 
@@ -22,7 +23,7 @@ func (s *Sampler) plan() plan {
 	if s.governor.step <= Eighth {
 		return p
 	}
-	tests := slices.DeleteFunc(slices.Clone(all), func(q sample.Question) bool { return !q.Test })
+	tests := slices.DeleteFunc(slices.Clone(all), func(q cpi.Question) bool { return !q.Test })
 	if len(tests) == 0 {
 		return p
 	}

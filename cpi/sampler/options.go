@@ -49,7 +49,7 @@ type Options struct {
 	Most int
 	// Questions names the victims that may be disturbed, and whom it is known to watch with
 	// them. It is called before each window. nil: nobody is in question.
-	Questions func() []sample.Question
+	Questions func() []cpi.Question
 	// Budget bounds what counting takes. The zero value: nothing does.
 	Budget Budget
 	// LeaveOut has the counter leave out events, which it may until the next call, and why.
@@ -104,7 +104,7 @@ func (o *Options) fill() {
 		o.Most = math.MaxInt
 	}
 	if o.Questions == nil {
-		o.Questions = func() []sample.Question { return nil }
+		o.Questions = func() []cpi.Question { return nil }
 	}
 	if o.Begin == nil {
 		o.Begin = func() {}

@@ -755,7 +755,7 @@ func TestTurnsAreTaken(t *testing.T) {
 		m.containers[4].Class = cpi.BE
 		o := m.options()
 		o.Most = 4
-		o.Questions = func() []sample.Question { return []sample.Question{{Victim: "1"}} }
+		o.Questions = func() []cpi.Question { return []cpi.Question{{Victim: "1"}} }
 		windows := run(t, newSampler(o))
 		counted := map[string]int{}
 		for i := range 8 {
@@ -795,9 +795,9 @@ func TestATestHasABudget(t *testing.T) {
 		o := m.options()
 		o.Budget = Budget{Node: 0.001, CPU: 0.05, Test: 0.005}
 		o.LeaveOut = func([sample.NumEvents]bool, string) error { return nil }
-		test := []sample.Question{{Victim: "38"}, {Victim: "39", Suspects: []string{"7"}, Test: true}}
-		var asked []sample.Question
-		o.Questions = func() []sample.Question { return asked }
+		test := []cpi.Question{{Victim: "38"}, {Victim: "39", Suspects: []string{"7"}, Test: true}}
+		var asked []cpi.Question
+		o.Questions = func() []cpi.Question { return asked }
 		s := newSampler(o)
 		m.cost = 3600 * time.Millisecond // 1.5 % of 4 CPUs in a minute, fifteen times the budget
 		windows := run(t, s)

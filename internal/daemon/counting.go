@@ -172,7 +172,7 @@ func (p *counting) open() (*counters, error) {
 }
 
 // questions are the detector's: who has to be counted in the next window.
-func (p *counting) questions() []sample.Question {
+func (p *counting) questions() []cpi.Question {
 	if c := p.counts.Load(); c != nil && c.loop != nil {
 		return c.loop.Questions()
 	}
