@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,9 +35,10 @@ type suite struct {
 	stderr        io.Writer
 
 	// mu guards what follows: the drivers' players report side by side.
-	mu             sync.Mutex
-	stdout         io.Writer
-	passed, failed int
+	mu     sync.Mutex
+	stdout io.Writer
+	passed int
+	failed []string // driver and name
 }
 
 // runSuite boots one machine a topology and driver and plays all its scenarios on
@@ -74,9 +76,12 @@ func runSuite(ctx context.Context, o *options, stdout, stderr io.Writer) error {
 		})
 	}
 	all.Wait()
-	fmt.Fprintf(stdout, "%d passed, %d failed\n", s.passed, s.failed)
-	if s.failed > 0 || s.passed == 0 {
-		return errors.New("the suite failed")
+	fmt.Fprintf(stdout, "%d passed, %d failed\n", s.passed, len(s.failed))
+	if len(s.failed) > 0 {
+		return fmt.Errorf("the suite failed: %s", strings.Join(s.failed, ", "))
+	}
+	if s.passed == 0 {
+		return errors.New("the suite failed: no scenario was played")
 	}
 	return nil
 }
@@ -87,7 +92,7 @@ func (s *suite) report(r outcome) {
 	verdict := "PASS"
 	if r.err != nil || len(r.diffs) > 0 {
 		verdict = "FAIL"
-		s.failed++
+		s.failed = append(s.failed, fmt.Sprintf("%s %s", r.driver, r.name))
 	} else {
 		s.passed++
 	}

@@ -69,20 +69,22 @@ type Stage[G Ground] struct {
 	open   bool
 }
 
-// Show runs the proofs and prints a line for each. It returns an error if one failed.
+// Show runs the proofs and prints a line for each. It returns an error that has the reason of each that failed,
+// since of a long log the end is what is read.
 func (s *Stage[G]) Show(ctx context.Context, proofs []Proof[G]) error {
 	defer s.close()
-	began, failed := time.Now(), 0
+	began := time.Now()
+	var failed []string
 	for _, p := range proofs {
 		line := s.show(ctx, p)
 		line.print(s.Stdout, s.Flags.Output)
 		if !line.OK {
-			failed++
+			failed = append(failed, fmt.Sprintf("%s: %.500s", line.Proof, line.Error))
 		}
 	}
-	s.say("%d of %d hold, %.0f s", len(proofs)-failed, len(proofs), time.Since(began).Seconds())
-	if failed > 0 {
-		return fmt.Errorf("%d of %d proofs failed", failed, len(proofs))
+	s.say("%d of %d hold, %.0f s", len(proofs)-len(failed), len(proofs), time.Since(began).Seconds())
+	if len(failed) > 0 {
+		return fmt.Errorf("%d of %d proofs failed: %s", len(failed), len(proofs), strings.Join(failed, "; "))
 	}
 	return ctx.Err()
 }

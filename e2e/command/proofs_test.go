@@ -45,7 +45,7 @@ func sound(int) (*fakeGround, error) { return &fakeGround{}, nil }
 func TestProofsShareOneGround(t *testing.T) {
 	s, grounds, out := stage(sound)
 	err := s.Show(t.Context(), []Proof[*fakeGround]{{"a", holds}, {"b", fails}, {"c", holds}})
-	if err == nil || !strings.Contains(err.Error(), "1 of 3") {
+	if err == nil || !strings.Contains(err.Error(), "1 of 3 proofs failed: b: no") {
 		t.Errorf("err %v", err)
 	}
 	if len(*grounds) != 1 {
