@@ -362,6 +362,12 @@ var defects = []struct {
 		"a cap is lost with the record of events before a reconnection, and its limit is taken for kubelet's"},
 	{"D233", 20004128, []sim.Fault{sim.Unreadable, sim.Disk, sim.Kills, sim.Unplugs}, sim.PropGrant, false,
 		"the file's owner is given CPUs that it has left, and the owner that came onto them goes"},
+	{"D234", 20071844, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable, sim.Kills,
+		sim.Reconnects, sim.Unsaid}, sim.PropStart, false,
+		"a late update is answered CPUs while pods that the runtime has listed are not taken over"},
+	{"D235", 20105603, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics,
+		sim.Defects, sim.Kills, sim.Reconnects, sim.Unplugs}, sim.PropStart, false,
+		"a late update is answered CPUs that others fell back to when theirs went offline"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -23,6 +23,10 @@ type takeover struct {
 	answerBy time.Time
 	retryAt  time.Time       // of reads that failed
 	unread   map[string]bool // pods, by UID, that an earlier takeover left unread
+	// open means that the policy does not have the runtime's latest list, in which may be pods that it does not
+	// know; gen is the writer's batch that has the pods of the last list that it has.
+	open bool
+	gen  uint64
 
 	taken       bool // running pods were taken over at least once: until then the file knows more than we do
 	ownersKnown bool // all owners were known at least once
@@ -54,6 +58,7 @@ func (t *takeover) begin(r *Request) {
 		t.c.reply(Reply{To: t.request, Err: context.Canceled})
 		t.request, t.current = nil, nil
 	}
+	t.open = true
 	t.c.o.At(failpoint.SyncBegun)
 	placed := podsOf(t.c.machine.Machine)
 	t.unread = map[string]bool{}
@@ -168,7 +173,7 @@ func (t *takeover) answer() {
 	} else {
 		t.current, t.reads.news = current, true
 	}
-	t.once = true
+	t.once, t.open, t.gen = true, false, t.c.writer.inbox.last
 	t.c.presence.roundDue = true
 	t.c.reply(Reply{To: r})
 }

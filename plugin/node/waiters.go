@@ -169,15 +169,18 @@ func (c *Core) blocked(w *waiter) error {
 	return nil
 }
 
-// unread is an error while there are pods that are not read yet: they are not in the tree and may run
-// anywhere, so meanwhile no owner gets CPUs that it does not have yet.
+// unread is an error while there are pods that are not taken over, or not read yet: they are not in the tree and may
+// run anywhere, so meanwhile no owner gets CPUs that it does not have yet.
 func (c *Core) unread(w *waiter) error {
 	n, own := c.machine.Unread(), w.reply.Container.Need.Own
-	if n == 0 {
+	if n == 0 && !c.takeover.open {
 		return nil
 	}
 	if has := c.writer.tree.Has(w.reply.Container.Container.CgroupPath); w.update && own.SubsetOf(&has) {
 		return nil
+	}
+	if c.takeover.open {
+		return fmt.Errorf("CPUs %s may be in use by pods that the runtime lists and that are not taken over", own)
 	}
 	return fmt.Errorf("CPUs %s may be in use by %d pods that ran before and are not read yet", own, n)
 }
@@ -251,7 +254,7 @@ func (c *Core) currentCPUs(w *waiter) *policy.SetContainer {
 		return nil
 	}
 	has := c.writer.tree.Has(d.Container.CgroupPath)
-	if own, ok := c.writer.tree.Own(w.id); has.IsEmpty() && ok && w.had != nil && c.machine.Unread() == 0 {
+	if own, ok := c.writer.tree.Own(w.id); has.IsEmpty() && ok && w.had != nil && c.treeComplete() {
 		has = own.And(*w.had).And(*d.Need.Own).Minus(c.writer.tree.Held())
 	}
 	if has.IsEmpty() || !has.SubsetOf(d.Need.Own) {
@@ -260,6 +263,13 @@ func (c *Core) currentCPUs(w *waiter) *policy.SetContainer {
 	now := *d
 	now.Need.Own = &has
 	return &now
+}
+
+// treeComplete reports whether the writer's tree has every pod that may run, and the CPUs that are online: only then
+// CPUs that it does not hold are free of others.
+func (c *Core) treeComplete() bool {
+	return !c.unfinished.undelivered && c.machine.Unread() == 0 && !c.takeover.open &&
+		c.writer.absorbed() >= c.takeover.gen && c.writer.topo.Online() == c.machine.Topology().Online()
 }
 
 // nextDeadline is the earliest deadline of a waiter; zero: there is none.

@@ -302,6 +302,11 @@ func (w *writer) takeIn() (pause bool) {
 	return pause
 }
 
+// absorbed is the number of the last batch that is in the tree.
+func (w *writer) absorbed() uint64 {
+	return w.inbox.last - uint64(len(w.inbox.batches)) - uint64(len(w.inbox.taken))
+}
+
 // news reports whether there are batches that are due.
 func (w *writer) news() bool {
 	return len(w.inbox.batches) > 0 && !w.c.now.Before(w.inbox.at) && !w.c.now.Before(w.inbox.held)
