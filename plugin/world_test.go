@@ -368,6 +368,9 @@ var defects = []struct {
 	{"D235", 20105603, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics,
 		sim.Defects, sim.Kills, sim.Reconnects, sim.Unplugs}, sim.PropStart, false,
 		"a late update is answered CPUs that others fell back to when theirs went offline"},
+	{"D236", 20020734, []sim.Fault{sim.Blind, sim.Panics, sim.Defects, sim.Kills, sim.Clock, sim.Unsaid},
+		sim.PropMove, false,
+		"masks that were read are lost with decisions that the writer panics at again and again"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

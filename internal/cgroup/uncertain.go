@@ -190,6 +190,15 @@ func (t *Tree) Unread(path string) {
 	}
 }
 
+// UnreadAll records the same of every cgroup.
+func (t *Tree) UnreadAll() {
+	for _, n := range t.byPath {
+		if !n.gone {
+			t.doubt(n).unread = true
+		}
+	}
+}
+
 // unread reports whether the mask of n is unknown.
 func (n *node) unread() bool { return n.unsure != nil && n.unsure.unread }
 

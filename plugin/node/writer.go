@@ -231,10 +231,14 @@ func (w *writer) worked(panicked any) {
 
 // putBack puts batches that a panic has interrupted back into the inbox, and has every cgroup read
 // back. A batch that panics twice is replaced by the whole state: a part of it may be in the tree,
-// and no owner starts on CPUs that the rest was to free.
+// and no owner starts on CPUs that the rest was to free. Nor may the tree have the masks that were read with it,
+// so none counts as known.
 func (w *writer) putBack() {
 	left := w.inbox.taken
 	w.inbox.taken = nil
+	if len(left) > 0 && w.reader != nil {
+		w.tree.UnreadAll()
+	}
 	switch {
 	case len(left) == 0:
 	case !left[0].panicked:
