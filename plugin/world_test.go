@@ -371,6 +371,9 @@ var defects = []struct {
 	{"D236", 20020734, []sim.Fault{sim.Blind, sim.Panics, sim.Defects, sim.Kills, sim.Clock, sim.Unsaid},
 		sim.PropMove, false,
 		"masks that were read are lost with decisions that the writer panics at again and again"},
+	{"D237", 20060347, []sim.Fault{sim.Lies, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics, sim.Disk, sim.Kills,
+		sim.Unsaid, sim.Unplugs}, sim.PropMove, false,
+		"an owner starts on CPUs that a limit hides in the mask of another pod"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -118,7 +118,7 @@ func (t *Tree) outerOf(n *node) *outer {
 
 // allowed is what the cgroups above the tree allow n.
 func (t *Tree) allowed(n *node) *cpuset.Set {
-	if o := t.outerOf(n); o != nil {
+	if o := t.outerOf(n); o != nil && !t.lifted {
 		return &o.allows
 	}
 	return &t.online

@@ -103,6 +103,8 @@ type Tree struct {
 	// outer holds, by the path of a cgroup that is not in the tree, what it and its ancestors allow
 	// the nodes in it; only if that is not everything.
 	outer map[string]*outer
+	// lifted means that limits from outside do not count at the moment: Held asks what would be without them.
+	lifted bool
 	// spare holds the CPUs of each pool that have no owner, the largest set first; nil: to be
 	// computed again.
 	spare []cpuset.Set

@@ -265,12 +265,22 @@ func (t *Tree) Gone(path string) {
 // Held is the CPUs that cgroups may allow beyond those that they have a right to, because a write
 // failed, was skipped, may still take effect or was never planned, or because no write can help: a
 // cgroup all of whose CPUs are offline has those of its parent. An owner must not start on any of
-// them.
+// them. A limit from outside may disappear at any time, so CPUs that it hides count, too.
 //
 // Only cgroups with something to write or to read back are visited, and the subtrees of mixed ones:
 // a cgroup that runs on its parent's mask adds nothing.
 func (t *Tree) Held() cpuset.Set {
-	var all cpuset.Set
+	all := t.held()
+	if t.Limited() {
+		t.lifted = true
+		hidden := t.held()
+		t.lifted = false
+		all.AddSet(&hidden)
+	}
+	return all
+}
+
+func (t *Tree) held() (all cpuset.Set) {
 	for n := range t.dirty {
 		t.visitHeld(n, &all)
 	}

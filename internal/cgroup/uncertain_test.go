@@ -225,6 +225,25 @@ func TestCPUsOfOwnersAreHeldWhereACgroupIsLeftNothingElse(t *testing.T) {
 	}
 }
 
+// A limit from outside may disappear at any time: what it hides of a mask that is not right yet is held, and CPUs
+// that are hidden of right masks are not.
+func TestCPUsThatALimitHidesAreHeld(t *testing.T) {
+	n := newNode(t, "0-15")
+	n.pool("shared", "0-7,12-15")
+	n.pod("kubepods", "web", cgroup.InPool("shared"))
+	n.pod("kubepods", "db", n.on("8-11"))
+	n.apply()
+	n.limit("0-9")
+	n.held("")
+	n.pool("shared", "0-3,8-11")
+	n.must(n.tree.PutPod(cgroup.Pod{ID: "db", Path: "kubepods/db", Need: n.on("4-5,12-13")}))
+	n.held("4-15") // the limit hides 12-15 of web, and 10-11 of db
+	n.must(n.tree.Execute(n.tree.Plan(), n.write))
+	n.held("")
+	n.limit("")
+	n.held("")
+}
+
 func (n *node) readBack(path string) error {
 	e, err := n.kern.CPUs(path)
 	n.tree.ReadBack(path, e, time.Unix(0, 0))
