@@ -374,6 +374,9 @@ var defects = []struct {
 	{"D237", 20060347, []sim.Fault{sim.Lies, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics, sim.Disk, sim.Kills,
 		sim.Unsaid, sim.Unplugs}, sim.PropMove, false,
 		"an owner starts on CPUs that a limit hides in the mask of another pod"},
+	{"D238", 20107065, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Blind, sim.Panics, sim.Defects,
+		sim.Disk, sim.Kills, sim.Reconnects, sim.Unplugs}, sim.PropMove, false,
+		"a pod whose CPUs are offline is held on an owner's by a mask that is written when they are back"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -232,10 +232,17 @@ func (p *planner) leave(n *node) {
 func (n *node) mayCome() bool { return n.unread() && n.need.cpus != nil }
 
 // leaveAllBut takes from a mover the CPUs that are neither in its target nor still used by the
-// cgroups below.
+// cgroups below. One that has its parent's CPUs because its own are offline leaves those of owners: a mask that
+// keeps it there would still be written when they are back.
 func (p *planner) leaveAllBut(n *node, kept cpuset.Set) {
 	now := p.effective(n)
-	if stays := now.And(kept.Or(*p.targetOf(n))); stays != now {
+	stays := now.And(kept.Or(*p.targetOf(n)))
+	if own := p.own(n); own != nil && !own.Intersects(&now) && len(n.odd) == 0 {
+		if free := now.And(p.free(n)); !free.IsEmpty() {
+			stays = free
+		}
+	}
+	if stays != now {
 		p.set(n, Shrink, &stays)
 	}
 }
