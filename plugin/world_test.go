@@ -377,6 +377,9 @@ var defects = []struct {
 	{"D238", 20107065, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Blind, sim.Panics, sim.Defects,
 		sim.Disk, sim.Kills, sim.Reconnects, sim.Unplugs}, sim.PropMove, false,
 		"a pod whose CPUs are offline is held on an owner's by a mask that is written when they are back"},
+	{"D239", 20083475, []sim.Fault{sim.Lies, sim.LateEffect, sim.Unreadable, sim.Panics, sim.Disk, sim.Kills,
+		sim.Clock, sim.Unplugs}, sim.PropMove, false,
+		"a late update is answered CPUs that its pod's cgroup does not have"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }
