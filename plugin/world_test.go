@@ -380,6 +380,12 @@ var defects = []struct {
 	{"D239", 20083475, []sim.Fault{sim.Lies, sim.LateEffect, sim.Unreadable, sim.Panics, sim.Disk, sim.Kills,
 		sim.Clock, sim.Unplugs}, sim.PropMove, false,
 		"a late update is answered CPUs that its pod's cgroup does not have"},
+	{"D240", 20034918, []sim.Fault{sim.Errors, sim.Lies, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics,
+		sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Unsaid, sim.Unplugs}, sim.PropMove, false,
+		"the world counted a pod that a Synchronize announced while a write widened its slice"},
+	{"D241", 20069436, []sim.Fault{sim.Errors, sim.LateEffect, sim.Blind, sim.Panics, sim.Defects, sim.Disk,
+		sim.Kills, sim.Reconnects, sim.Clock, sim.Unsaid, sim.Unplugs}, sim.PropMove, false,
+		"the same of a pod that is announced after the write timed out, and before it took effect"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

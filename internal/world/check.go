@@ -312,7 +312,7 @@ func (w *World) updateIsolated(tasks []task) {
 	for i := range tasks {
 		t := &tasks[i]
 		p := t.ctr.Pod
-		counts := !p.unannounced && !w.mayLand(p.sliceWrite)
+		counts := !p.unannounced && !slices.ContainsFunc(p.sliceWrites, w.mayLand)
 		t.ctr.isolated = counts && (t.ctr.isolated || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
 			on := w.kept(p).And(t.cpus)
 			return p.live() && (p != t.ctr.Pod || !t.ctr.owns()) && !p.admits(t.ctr.Pod) && !on.IsEmpty()
@@ -322,8 +322,8 @@ func (w *World) updateIsolated(tasks []task) {
 
 // mayLand reports whether a write is in flight, or has timed out and may still take effect.
 func (w *World) mayLand(o *Op) bool {
-	return o != nil && (slices.Contains(w.ops, o) ||
-		slices.ContainsFunc(w.active.late, func(l lateWrite) bool { return l.of == o }))
+	return slices.Contains(w.ops, o) ||
+		slices.ContainsFunc(w.active.late, func(l lateWrite) bool { return l.of == o })
 }
 
 // fallsBack reports whether the kernel uses the CPUs of a cgroup above because all CPUs that the masks

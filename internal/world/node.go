@@ -52,9 +52,9 @@ type Pod struct {
 	off cpuset.Set
 	// unannounced means that it was created without a connection, and no Synchronize has listed it since.
 	unannounced bool
-	// sliceWrite is the write of its slice that was in flight when it started, and whose plan did not
-	// include it; nil: there was none.
-	sliceWrite *Op
+	// sliceWrites are the writes of its slice that were in flight, or could still take effect, when it was
+	// announced, and whose plan did not include it.
+	sliceWrites []*Op
 	// excused means that CPUs of its own went offline, so it may be moved.
 	excused bool
 	inPlace inPlace

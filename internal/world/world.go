@@ -225,7 +225,7 @@ func (w *World) dispatch() {
 	n := &w.node
 	for (!w.alive || !n.connected) && len(n.queue) > 0 {
 		n.inFlight, n.queue = n.queue[0], n.queue[1:]
-		w.noteSliceWrite(n.inFlight)
+		w.noteSliceWrites(n.inFlight)
 		w.answered(Answer{To: n.inFlight, unconnected: true})
 	}
 	if !w.alive || n.inFlight != nil || !n.synced || len(n.queue) == 0 {
@@ -235,21 +235,34 @@ func (w *World) dispatch() {
 	w.call(n.inFlight)
 }
 
-// writing is the write of a cgroup that is in flight; nil: there is none.
-func (w *World) writing(path string) *Op {
-	for _, o := range w.ops {
-		if o.Kind == Write && o.Path == path {
-			return o
+// noteSliceWrites records the writes of its slice that are in flight, or may still take effect, when a pod starts,
+// announced or not, and when a Synchronize announces it.
+func (w *World) noteSliceWrites(r *Request) {
+	switch r.Kind {
+	case RunPod:
+		r.Pod.sliceWrites = w.pendingWrites(path.Dir(r.Pod.Parent()))
+	case Synchronize:
+		for _, p := range r.Pods {
+			if p.unannounced {
+				p.sliceWrites = w.pendingWrites(path.Dir(p.Parent()))
+			}
 		}
 	}
-	return nil
 }
 
-// noteSliceWrite records the write of its slice that is in flight when a pod starts, announced or not.
-func (w *World) noteSliceWrite(r *Request) {
-	if r.Kind == RunPod {
-		r.Pod.sliceWrite = w.writing(path.Dir(r.Pod.Parent()))
+// pendingWrites are the writes of a cgroup that may take effect from now on.
+func (w *World) pendingWrites(path string) (list []*Op) {
+	for _, o := range w.ops {
+		if o.Kind == Write && o.Path == path {
+			list = append(list, o)
+		}
 	}
+	for _, l := range w.active.late {
+		if l.path == path {
+			list = append(list, l.of)
+		}
+	}
+	return list
 }
 
 func (w *World) call(r *Request) {
@@ -258,7 +271,7 @@ func (w *World) call(r *Request) {
 	if r.Pod != nil {
 		what = r.Pod.Name
 	}
-	w.noteSliceWrite(r)
+	w.noteSliceWrites(r)
 	w.note("calls: %s %s", r.Kind, what)
 	w.shell.Call(r)
 	w.run(0)
