@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/paper"
 )
 
@@ -48,13 +49,16 @@ JSON lines of job, platform, mean, stddev, samples and tasks. FILE may be - for 
 			"experiment); over the configuration's")
 	cmd.Flags().DurationVar(&with.Period, "period", 0,
 		"time between two samples of a container (the median of the data where left out)")
-	cmd.Flags().Float64Var(&with.Probe, "probe", paper.ProbeDefault(),
-		"minutes an hour that probes of innocents may take for one victim; 0: nobody is probed, and nobody capped by "+
-			"the default detector")
+	probe := cmd.Flags().Float64("probe", config.Default().CPI.Probe.Budget,
+		"minutes an hour that probes of innocents may take for one victim, over the configuration's "+
+			"cpi.probe.budget; 0: nobody is probed, and nobody capped by the default detector")
 	cmd.Flags().Uint64Var(&with.Seed, "seed", 1, "of the coins")
 	cmd.Flags().BoolVar(&with.Interactive, "interactive", false,
 		"an empty line ends an interval, which is answered at once")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flags().Changed("probe") {
+			with.Probe = probe
+		}
 		return paper.ReplayCPI(cli.StreamsOf(cmd), args[0], with)
 	}
 	return cmd

@@ -178,6 +178,18 @@ func TestCPIReplayConfiguration(t *testing.T) {
 			t.Errorf("a cap although a score of 0.9 is wanted: %+v", l)
 		}
 	}
+	name = file(t, "apiVersion: quietcore.dev/v1alpha1\nkind: Configuration\ncpi: {probe: {budget: 0}}\n")
+	in := strings.ReplaceAll(disturbed(), ",even,BE,1,\n", ",even,BE,1,\n\n")
+	for _, c := range []struct {
+		args   []string
+		probed bool
+	}{{nil, false}, {[]string{"--probe", "5"}, true}} {
+		_, out, err := cpiReplay(t, in, append([]string{"--detector", "default", "--config", name, "--interactive",
+			"--seed", "3", "--specs", file(t, webSpec), "-"}, c.args...)...)
+		if err != nil || strings.Contains(out, `"event":"probe"`) != c.probed {
+			t.Errorf("a budget of 0 in the configuration, and %q: %v\n%s", c.args, err, out)
+		}
+	}
 	weak := strings.Replace(webSpec, `"tasks":10`, `"tasks":4`, 1)
 	_, out, err := cpiReplay(t, disturbed(), "--specs", file(t, weak), "-")
 	if err != nil || !strings.Contains(out, "4 tasks and 1000 samples; at least 5 tasks") ||

@@ -186,19 +186,28 @@ func TestGuiltyReachT(t *testing.T) {
 // in throttled ones; beside the guilty it is not.
 func TestPlacebos(t *testing.T) {
 	for _, kind := range []innocentWorld{follower, guilty} {
-		var sum Counters
+		var sum Windows
+		relieved := Windows{}
 		for i := range uint64(30) {
 			w := newInnocents(t, DefaultConfig(), rand.New(rand.NewPCG(1, i)))
 			for n := range 300 {
 				w.minute(kind, n)
 			}
 			c := w.d.Counters()
-			sum.Throttled, sum.Placebos = sum.Throttled+c.Throttled, sum.Placebos+c.Placebos
-			sum.Helped, sum.PlaceboHelped = sum.Helped+c.Helped, sum.PlaceboHelped+c.PlaceboHelped
+			for arm := range 2 {
+				sum.All[arm] += c.Tested.All[arm]
+				sum.Well[arm] += c.Tested.Well[arm]
+				relieved.All[arm] += c.Capped.All[arm]
+				relieved.Well[arm] += c.Capped.Well[arm]
+			}
 		}
-		helped, placebo := float64(sum.Helped)/float64(sum.Throttled), float64(sum.PlaceboHelped)/float64(sum.Placebos)
-		t.Logf("%s: well in %.2f of %d throttled windows, in %.2f of %d placebos", kind, helped, sum.Throttled, placebo,
-			sum.Placebos)
+		helped, placebo := float64(sum.Well[1])/float64(sum.All[1]), float64(sum.Well[0])/float64(sum.All[0])
+		t.Logf("%s: well in %.2f of %d throttled windows, in %.2f of %d placebos; capped: %+v", kind, helped,
+			sum.All[1], placebo, sum.All[0], relieved)
+		if kind == guilty && (relieved.All[1] < 100 || 4*relieved.Well[1] < 3*relieved.All[1] ||
+			relieved.All[0] == 0 || 4*relieved.Well[0] > 3*relieved.All[0]) {
+			t.Errorf("%s: after the verdict %+v", kind, relieved)
+		}
 		// Tests of those who look guilty by chance go on for longer, hence the width.
 		if kind == guilty && helped < placebo+0.4 || kind != guilty && math.Abs(helped-placebo) > 0.15 {
 			t.Errorf("%s: well in %.2f of the throttled windows, in %.2f of the placebos", kind, helped, placebo)

@@ -76,12 +76,27 @@ type Counters struct {
 	Dropped uint64
 	// Unjudged counts samples of victims whose job has no line yet.
 	Unjudged uint64
-	// Throttled and Placebos count the windows of tests, of an active suspect, in which it
-	// was throttled and left alone; Helped and PlaceboHelped those of them in which the
-	// victim was well. Where nobody is guilty the two shares are alike.
-	Throttled, Placebos, Helped, PlaceboHelped uint64
+	// Tested and Capped are the windows of tests and of verdicts. Where nobody is guilty, the
+	// victim is well in as large a share of Tested's placebos as of the others.
+	Tested, Capped Windows
 	// Harm is the minutes that tests were charged for.
 	Harm float64
+}
+
+// Windows of an active suspect, by its coin: 0: left alone, 1: throttled.
+type Windows struct {
+	All, Well [2]uint64 // Well are those of All in which the victim was well
+}
+
+func (w *Windows) add(on, well bool) {
+	i := 0
+	if on {
+		i = 1
+	}
+	w.All[i]++
+	if well {
+		w.Well[i]++
+	}
 }
 
 type workloadKey struct{ name, platform string }

@@ -264,22 +264,18 @@ func (d *Detector) observe() {
 	}
 }
 
-// tally counts what came of the coins of tests.
+// tally counts what came of the coins of tests and verdicts.
 func (n *Counters) tally(p *pair, c *coin, r float64) {
-	if p.stage != Testing || c == nil || !c.Active || c.P >= 1 || math.IsNaN(r) {
+	if c == nil || !c.Active || c.P >= 1 || math.IsNaN(r) {
 		return
 	}
 	well := r < 0.5*p.effect.disturbed
-	if c.On {
-		n.Throttled++
-		if well {
-			n.Helped++
-		}
-		return
-	}
-	n.Placebos++
-	if well {
-		n.PlaceboHelped++
+	switch p.stage {
+	case Testing:
+		n.Tested.add(c.On, well)
+	case Verdict:
+		n.Capped.add(c.On, well)
+	case Parked, Resting:
 	}
 }
 

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/cpuset"
 )
 
@@ -66,5 +68,35 @@ func TestWrittenChangesMoveNoCursor(t *testing.T) {
 	err := WriteChanges(&out, []Change{{Key: "a\x1b[2J", Old: json.RawMessage(`"\u001b"`), Restart: true}})
 	if want := "a?[2J  \"\\u001b\" -> (none)  restart\n"; err != nil || out.String() != want {
 		t.Errorf("%q, %v; want %q", out.String(), err, want)
+	}
+}
+
+// What the detector by experiment is to do follows from the keys it shares with the others, and
+// the budget.
+func TestExperiment(t *testing.T) {
+	c := Default()
+	if c.CPI.Detector = DetectorClassic; c.CPI.Experiment() != nil {
+		t.Error("classic makes experiments")
+	}
+	c.CPI.Detector = ByExperiment
+	got := c.CPI.Experiment()
+	if usual := experiment.DefaultConfig(); got.Enforce || got.Budget != usual.Budget || got.Period != time.Minute ||
+		got.CapBatchMilli != usual.CapBatchMilli || got.CapBEMilli != usual.CapBEMilli {
+		t.Errorf("by default: %+v", got)
+	}
+	parsed, err := Parse([]byte(head + "cpi: {detector: experiment, mode: enforce, interval: 20s, " +
+		"probe: {budget: 0}, capBatch: 0.2, capBestEffort: 0.05, evictAfter: 3, maxContainers: 77}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got = parsed.CPI.Experiment(); !got.Enforce || got.Budget != 0 || got.Period != 20*time.Second ||
+		got.CapBatchMilli != 200 || got.CapBEMilli != 50 || got.EvictAfter != 3 || got.MaxContainers != 77 {
+		t.Errorf("as the file says: %+v", got)
+	}
+	if err := got.Validate(); err != nil {
+		t.Error(err)
+	}
+	if keys := NeedsRestart(&c, parsed); len(keys) != 1 || keys[0] != "cpi" {
+		t.Errorf("%v need a restart", keys)
 	}
 }

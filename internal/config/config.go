@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/reclaim"
 )
@@ -203,7 +204,13 @@ type CPI struct {
 	CapBestEffort  float64  `json:"capBestEffort"` // CPUs
 	MoveFor        Duration `json:"moveFor"`
 	EvictAfter     int      `json:"evictAfter"` // caps in a day; 0: never
+	Probe          Probe    `json:"probe"`
 	Specs          Specs    `json:"specs"`
+}
+
+// Probe bounds what tests of the detector by experiment take from the innocent.
+type Probe struct {
+	Budget float64 `json:"budget"` // minutes an hour for the victims of a namespace; 0: nobody is tested
 }
 
 // Budget bounds what counting takes, in percent of CPU time averaged over an interval.
@@ -324,6 +331,7 @@ func Default() Config {
 			Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
 		CPI: CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second),
 			Waits: WaitsTotal, Skip: SkipIsolated, Budget: Budget{Node: 0.1, CPU: 1, Test: 0.5}, MaxContainers: 1024,
+			Probe: Probe{Budget: experiment.DefaultConfig().Budget},
 			Specs: defaultSpecs()}.withDetector(detect.DefaultConfig()),
 		Reclaim:  Reclaim{Mode: SwitchOff}.with(reclaim.Default()),
 		Suppress: suppressOf(reclaim.DefaultSuppress()),

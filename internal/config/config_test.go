@@ -239,6 +239,8 @@ func TestRefuses(t *testing.T) {
 		head +
 			"cpi: {capBatch: 0, capBestEffort: 2000, evictAfter: -1}": "cpi.capBatch: is 0 CPUs, must be 0.001 to " +
 			"1000\ncpi.capBestEffort: is 2000 CPUs, must be 0.001 to 1000\ncpi.evictAfter: is -1, must be 0 to 1000000",
+		head + "cpi: {probe: {budget: 61}}": "cpi.probe.budget: is 61, must be 0 (nobody is tested) to 60 minutes an " +
+			"hour",
 		head + "cpi: {outlierWindow: 1s}": "cpi.outlierWindow: is 1s, must be 1m to 24h",
 		head + "cpi: {scoreWindow: 48h}":  "cpi.scoreWindow: is 48h, must be 1m to 24h",
 		head + "cpi: {history: 1m}":       "cpi.history: is 1m, must be 10m to 24h",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 )
 
 // withDetector writes the detector's configuration as the file does.
@@ -74,6 +75,20 @@ func (c *CPI) Detection() detect.Config {
 		c.History)
 	d.MinTasks, d.MinTaskSamples, d.RespecEvery = c.MinTasks, c.MinTaskSamples, time.Duration(c.SpecEvery)
 	d.CapFor, d.MoveFor, d.EvictAfter = time.Duration(c.CapFor), time.Duration(c.MoveFor), c.EvictAfter
-	d.CapBatchMilli, d.CapBEMilli = int64(math.Round(c.CapBatch*1000)), int64(math.Round(c.CapBestEffort*1000))
+	d.CapBatchMilli, d.CapBEMilli = milli(c.CapBatch), milli(c.CapBestEffort)
 	return d
 }
+
+// Experiment is what the detector by experiment is to do; nil where another one looks.
+func (c *CPI) Experiment() *experiment.Config {
+	if c.Detector != ByExperiment {
+		return nil
+	}
+	d := experiment.DefaultConfig()
+	d.Enforce, d.Budget = c.Mode == CPIEnforce, c.Probe.Budget
+	d.Period, d.MaxContainers, d.EvictAfter = time.Duration(c.Interval), c.MaxContainers, c.EvictAfter
+	d.CapBatchMilli, d.CapBEMilli = milli(c.CapBatch), milli(c.CapBestEffort)
+	return &d
+}
+
+func milli(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }

@@ -154,6 +154,7 @@ const (
 const (
 	maxCPIContainers = 16384
 	maxCPISeries     = 20000
+	maxProbeBudget   = 60
 )
 
 func (v *checker) cpi(c *CPI) {
@@ -183,6 +184,9 @@ func (v *checker) cpi(c *CPI) {
 	}
 	if n := c.JobSeries; n < 0 || n > maxCPISeries {
 		v.fail("cpi.jobSeries", "is %d, must be 0 (none) to %d", n, maxCPISeries)
+	}
+	if b := c.Probe.Budget; !(b >= 0 && b <= maxProbeBudget) {
+		v.fail("cpi.probe.budget", "is %v, must be 0 (nobody is tested) to %d minutes an hour", b, maxProbeBudget)
 	}
 	v.specs(&c.Specs.Prometheus)
 }

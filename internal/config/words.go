@@ -131,6 +131,7 @@ const (
 	SkipOwners      Skip           = "owners"   // those, and CPUs that are somebody's own
 	SkipNone        Skip           = "none"
 	DetectorDefault Detector       = "default"
+	ByExperiment    Detector       = "experiment"
 	DetectorClassic Detector       = "classic" // the paper to the letter
 	SwitchOff       Switch         = "off"
 	SwitchObserve   Switch         = "observe"
@@ -178,7 +179,7 @@ func (v *Switch) UnmarshalText(text []byte) error {
 	return setWord(v, text, SwitchOff, SwitchObserve, SwitchEnforce)
 }
 func (v *Detector) UnmarshalText(text []byte) error {
-	return setWord(v, text, DetectorDefault, DetectorClassic)
+	return setWord(v, text, DetectorDefault, ByExperiment, DetectorClassic)
 }
 func (v *Protect) UnmarshalText(text []byte) error {
 	if len(text) == 0 {

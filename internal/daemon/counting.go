@@ -30,7 +30,6 @@ import (
 	"github.com/quietcore/quietcore/internal/metrics"
 	cgroupusage "github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/policy"
-	"github.com/quietcore/quietcore/sysfs"
 )
 
 type countingOptions struct {
@@ -138,7 +137,7 @@ func (p *counting) open() (*counters, error) {
 	for event, s := range o.StandIns {
 		worth[event] = s.Worth()
 	}
-	view := loop.NewView(sysfs.CPUModel(os.DirFS("/proc")), p.o.floor)
+	view := p.view()
 	s := sampler.New(sampler.Options{
 		Counter: opened, Most: p.cfg.MaxContainers, Worth: worth, CgroupID: p.life, Accounts: p.accounts,
 		Node: func() sampler.Node {

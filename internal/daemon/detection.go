@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -21,26 +22,14 @@ import (
 	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/sysfs"
 )
 
 // detector makes the loop from windows to caps. Without it windows are still counted
 // and shown.
 func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
-	cfg := p.o.config
-	detection := p.cfg.Detection()
-	observe := cfg.Mode == config.Observe
-	detection.Enforce = detection.Enforce && !observe
-	o := loop.Options{
-		Detector: detection, Log: p.o.log, Submit: p.o.node.Submit, Notify: p.o.notify,
-		History: func(id string) []sample.Sample { return s.History(id, nil) },
-		OnLearned: func(list []detect.Learned) {
-			list = slices.Clone(list) // the detector's own memory
-			p.public.add(func() { p.o.metrics.CPILearned(list) })
-		},
-	}
-	if !observe {
-		o.Save = func(s loop.State) error { return keepLearned(cfg.State.Dir, &s) }
-	}
+	o := p.loopOptions()
+	o.History = func(id string) []sample.Sample { return s.History(id, nil) }
 	recorder := p.recorder(s)
 	if recorder != nil {
 		s.Subscribe(recorder.Look)
@@ -70,10 +59,43 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 		if c := p.found.Load(); c != nil {
 			found = *c
 		}
-		return metrics.Detection{Outliers: found.Outliers, Anomalies: found.Anomalies, Jobs: l.Jobs()}
+		d := metrics.Detection{Outliers: found.Outliers, Anomalies: found.Anomalies, Jobs: l.Jobs()}
+		if o.Experiment != nil {
+			d.Tests = &found.Tests
+		}
+		return d
 	})
 	p.restore(l, o.Experiment != nil)
 	return l, nil
+}
+
+// loopOptions are those that follow from the configuration.
+func (p *counting) loopOptions() loop.Options {
+	cfg := p.o.config
+	observe := cfg.Mode == config.Observe
+	o := loop.Options{
+		Detector: p.cfg.Detection(), Experiment: p.cfg.Experiment(), Log: p.o.log, Submit: p.o.node.Submit,
+		Notify: p.o.notify,
+		OnLearned: func(list []detect.Learned) {
+			list = slices.Clone(list) // the detector's own memory
+			p.public.add(func() { p.o.metrics.CPILearned(list) })
+		},
+	}
+	o.Detector.Enforce = o.Detector.Enforce && !observe
+	if o.Experiment != nil {
+		o.Experiment.Enforce = o.Experiment.Enforce && !observe
+		view := p.view() // the sampler's is the sampler's alone
+		o.Node = func() sampler.Node { return view.Node(p.o.node.Snapshot()) }
+	}
+	if !observe {
+		o.Save = func(s loop.State) error { return keepLearned(cfg.State.Dir, &s) }
+	}
+	return o
+}
+
+// view of the containers, for one goroutine.
+func (p *counting) view() *loop.View {
+	return loop.NewView(sysfs.CPUModel(os.DirFS("/proc")), p.o.floor)
 }
 
 // restore has a loop go on with what an earlier daemon learned of jobs.

@@ -39,7 +39,8 @@ var mayImport = map[string]string{
 	"internal/cli":               "",
 	"internal/cli/man":           "",
 	"internal/cmdtest":           "",
-	"internal/config":            "cpi/detect cpuallocator cpuset internal/printable internal/strict policy reclaim",
+	"internal/config": "cpi/detect cpi/experiment cpuallocator cpuset internal/printable internal/strict policy " +
+		"reclaim",
 	"internal/control": "internal/config internal/incidents internal/script internal/topodoc plugin " +
 		"policy topology",
 	"internal/control/show": "internal/cli internal/control internal/metrics internal/printable internal/render " +
@@ -70,7 +71,7 @@ var mayImport = map[string]string{
 	"internal/kubelet":       "cpuset policy",
 	"internal/ledger":        "cpuallocator cpuset internal/config policy topology",
 	"internal/lend":          "internal/kube policy",
-	"internal/metrics":       "cpi cpi/detect cpi/sample internal/printable policy",
+	"internal/metrics":       "cpi cpi/detect cpi/experiment cpi/sample internal/printable policy",
 	"internal/nrt":           "cpuset internal/ledger policy topology",
 	"internal/page": "cpi/sample cpuset internal/control internal/incidents internal/incidents/plot " +
 		"internal/printable internal/render internal/topodoc policy topology",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -64,6 +65,7 @@ func everythingOn() *Metrics {
 	m.CPIJobs(1+perBand, func() []detect.JobInfo { return nil })
 	m.CPILearned([]detect.Learned{{}})
 	m.CPIBlamed("", "")
+	m.CPIDetector(func() Detection { return Detection{Tests: &experiment.Counters{}} })
 	m.CPIClusterSpecs(func() ClusterSpecs { return ClusterSpecs{} })
 	m.health.health.Store(NewHealth(time.Now, time.Now))
 	return m

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/internal/printable"
 )
 
@@ -14,6 +15,7 @@ import (
 type Detection struct {
 	Outliers, Anomalies uint64
 	Jobs                []detect.JobInfo
+	Tests               *experiment.Counters // nil: the detector makes none
 }
 
 // ClusterSpecs is the state of reading the cluster's specs.
@@ -25,7 +27,8 @@ type ClusterSpecs struct {
 }
 
 func verdictValues() []string {
-	return []string{string(detect.None), string(detect.Observe), string(detect.Cap), string(detect.Move)}
+	return []string{string(detect.None), string(detect.Observe), string(detect.Test), string(detect.Cap),
+		string(detect.Move)}
 }
 
 // outcomeValues condense those of the detector: unknown includes gone.
@@ -99,6 +102,39 @@ func (m *Metrics) CPIOutcome(result detect.Result) {
 	c.outcomes[string(result)]++
 }
 
+type testDescs struct{ begun, verdicts, harm, windows *prometheus.Desc }
+
+func newTestDescs() testDescs {
+	return testDescs{
+		begun: desc("cpi_tests_total", "Tests of a suspect that began. Only with cpi.detector: experiment."),
+		verdicts: desc("cpi_verdicts_total",
+			"Tests that found that throttling the suspect helps the victim. Only with cpi.detector: experiment."),
+		harm: desc("cpi_probe_seconds_total",
+			"Time that tests were charged for, of cpi.probe.budget: throttled windows of a busy suspect, for less the "+
+				"surer it is. Only with cpi.detector: experiment."),
+		windows: desc("cpi_test_windows_total",
+			"Windows of a busy suspect, by what its coin said and how the victim was. stage: a test, or what follows "+
+				"a verdict. In tests where nobody is guilty victims are well in as large a share of both. Only with "+
+				"cpi.detector: experiment.", "stage", "suspect", "result"),
+	}
+}
+
+func (d *testDescs) collect(send sendFunc, c *experiment.Counters) {
+	send(d.begun, prometheus.CounterValue, float64(c.Tests))
+	send(d.verdicts, prometheus.CounterValue, float64(c.Verdicts))
+	send(d.harm, prometheus.CounterValue, 60*c.Harm)
+	for _, stage := range []struct {
+		name string
+		of   *experiment.Windows
+	}{{"test", &c.Tested}, {"verdict", &c.Capped}} {
+		for arm, suspect := range []string{"left-alone", "throttled"} {
+			all, well := stage.of.All[arm], stage.of.Well[arm]
+			send(d.windows, prometheus.CounterValue, float64(well), stage.name, suspect, "well")
+			send(d.windows, prometheus.CounterValue, float64(all-well), stage.name, suspect, "disturbed")
+		}
+	}
+}
+
 type detectionDescs struct {
 	outliers, anomalies, analyses, outcomes, jobs, unjudged, blamed, queries, refused, specs, age *prometheus.Desc
 }
@@ -140,6 +176,10 @@ func (c *detectionCollector) Describe(ch chan<- *prometheus.Desc) {
 		d.blamed, d.queries, d.refused, d.specs, d.age} {
 		ch <- one
 	}
+	t := newTestDescs()
+	for _, one := range []*prometheus.Desc{t.begun, t.verdicts, t.harm, t.windows} {
+		ch <- one
+	}
 }
 
 func (c *detectionCollector) Collect(ch chan<- prometheus.Metric) {
@@ -174,6 +214,10 @@ func (c *detectionCollector) Collect(ch chan<- prometheus.Metric) {
 	send(d.jobs, prometheus.GaugeValue, float64(others), "cluster")
 	for _, l := range []detect.Lack{detect.LacksTasks, detect.LacksSamples} {
 		send(d.unjudged, prometheus.GaugeValue, float64(lack[l]), string(l))
+	}
+	if now.Tests != nil {
+		t := newTestDescs()
+		t.collect(send, now.Tests)
 	}
 	if c.blamed {
 		c.collectPairs(send, d.blamed)

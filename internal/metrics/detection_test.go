@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 )
 
 func series(t *testing.T, m *Metrics) []string {
@@ -26,13 +27,17 @@ func series(t *testing.T, m *Metrics) []string {
 func TestWhatTheDetectorFound(t *testing.T) {
 	m := New("v1", nothing)
 	if text := scrape(t, m); strings.Contains(text, "quietcore_cpi_blamed") ||
-		strings.Contains(text, "quietcore_cpi_cluster") || strings.Contains(text, "quietcore_job_cpi") {
+		strings.Contains(text, "quietcore_cpi_cluster") ||
+		strings.Contains(text, "quietcore_cpi_test") || strings.Contains(text, "quietcore_job_cpi") {
 		t.Error("there are series of what is off or did not happen")
 	}
 	m.CPIDetector(func() Detection {
 		return Detection{Outliers: 7, Anomalies: 2, Jobs: []detect.JobInfo{{Source: detect.FromHere},
 			{Source: detect.FromCluster}, {Source: detect.FromBoth}, {Lack: detect.LacksTasks},
-			{Lack: detect.LacksSamples}, {Lack: detect.LacksTasks}}}
+			{Lack: detect.LacksSamples}, {Lack: detect.LacksTasks}},
+			Tests: &experiment.Counters{Tests: 4, Verdicts: 1, Harm: 2.5,
+				Tested: experiment.Windows{All: [2]uint64{9, 6}, Well: [2]uint64{2, 5}},
+				Capped: experiment.Windows{All: [2]uint64{3, 30}, Well: [2]uint64{0, 29}}}}
 	})
 	m.CPIClusterSpecs(func() ClusterSpecs {
 		return ClusterSpecs{Queries: map[string]uint64{"ok": 3, "timeout": 1}, Refused: 5, InUse: 2, Age: math.Inf(1)}
@@ -45,6 +50,13 @@ func TestWhatTheDetectorFound(t *testing.T) {
 	text := scrape(t, m)
 	for line := range strings.Lines(`quietcore_cpi_outliers_total 7
 quietcore_cpi_anomalies_total 2
+quietcore_cpi_tests_total 4
+quietcore_cpi_verdicts_total 1
+quietcore_cpi_probe_seconds_total 150
+quietcore_cpi_test_windows_total{result="well",stage="test",suspect="left-alone"} 2
+quietcore_cpi_test_windows_total{result="disturbed",stage="test",suspect="left-alone"} 7
+quietcore_cpi_test_windows_total{result="well",stage="test",suspect="throttled"} 5
+quietcore_cpi_test_windows_total{result="disturbed",stage="verdict",suspect="throttled"} 1
 quietcore_cpi_analyses_total{verdict="cap"} 1
 quietcore_cpi_analyses_total{verdict="none"} 0
 quietcore_cpi_analyses_total{verdict="observe"} 0

@@ -24,14 +24,11 @@ type CPI struct {
 	Specs    string        // file; empty: they are learned from the rows before
 	Detector string        // over the configuration's; empty: that
 	Period   time.Duration // between two samples of a container; 0: the data's median
-	Probe    float64       // minutes an hour that probes of innocents may take
+	Probe    *float64      // minutes an hour that probes of innocents may take; nil: the configuration's
 	Seed     uint64        // of the coins
 	// Interactive says that rows are answered interval by interval.
 	Interactive bool
 }
-
-// ProbeDefault is CPI.Probe where nothing else is said.
-func ProbeDefault() float64 { return experiment.DefaultConfig().Budget }
 
 // ReplayCPI runs the detector on recorded samples and writes what it finds.
 func ReplayCPI(s cli.Streams, path string, with CPI) error {
@@ -79,10 +76,12 @@ func (with *CPI) choose(o *replay.Options) error {
 		o.Config.Mode = detect.Classic
 	case "contrast":
 		o.Config.Mode = detect.Contrast
-	case "default":
+	case "default", "experiment":
 		c := experiment.DefaultConfig()
 		c.CapBatchMilli, c.CapBEMilli = o.Config.CapBatchMilli, o.Config.CapBEMilli
-		c.Budget = with.Probe
+		if c.Budget = cfg.CPI.Probe.Budget; with.Probe != nil {
+			c.Budget = *with.Probe
+		}
 		if err := c.Validate(); err != nil {
 			return err
 		}
