@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -141,13 +140,7 @@ func (r *recovery) asked(p *running, containers []policy.Container) (milli int64
 	case err == nil && len(containers) == 0:
 		return weighed(e.Weight), false
 	}
-	newest := map[string]policy.Container{}
-	for _, c := range containers {
-		if old, ok := newest[c.Name]; !ok || !old.CreatedAt.After(c.CreatedAt) {
-			newest[c.Name] = c
-		}
-	}
-	for _, c := range newest {
+	for _, c := range newestOf(containers) {
 		milli += c.Resources.RequestMilli
 	}
 	return milli, false
@@ -247,41 +240,6 @@ func (r *recovery) read(path string) cpuset.Set {
 	return e.OwnCPUs
 }
 
-// claim finds the CPUs of a pod's containers that own some: as many as they request, by what the runtime
-// stores or by the masks of their cgroups. A container in the pool has a mask too, but with another
-// number of CPUs or with those of the pool.
-func (r *recovery) claim(p *running) {
-	p.kernel = cpuset.Set{}
-	newest := map[string]policy.Container{}
-	for _, c := range p.containers {
-		if named, _ := p.pod.Names(c.Name); !named {
-			continue
-		}
-		if old, ok := newest[c.Name]; !ok || !old.CreatedAt.After(c.CreatedAt) {
-			newest[c.Name] = c
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(newest)) {
-		c := newest[name]
-		kernel, from := r.read(c.CgroupPath), "runtime"
-		own, err := cpuset.Parse(c.CPUs)
-		if err != nil || own.IsEmpty() || !kernel.IsEmpty() && !r.same(own, kernel) {
-			own, from = kernel, "kernel"
-		}
-		if own.IsEmpty() || int64(own.Count())*1000 != c.Resources.RequestMilli || own.Intersects(&p.kernel) {
-			continue
-		}
-		p.kernel.AddSet(&own)
-		// A container in the pool has kubelet's limit, but of one that was demoted the runtime stores ours.
-		lifted := c.Asked.Quota.Milli() == policy.NoLimit && !r.saved[p.pod.UID].Demoted
-		if from == "runtime" && (lifted || !kernel.IsEmpty()) {
-			p.agreed.AddSet(&own)
-		}
-		p.claims = append(p.claims, policy.RecoveredContainer{Container: name,
-			Recovered: policy.Recovered{CPUs: &own, From: from}})
-	}
-}
-
 // shrunk is the part of a pod's mask that does not belong to others, if it is as large as the request: the
 // pod was shrinking, and others received the rest. Empty: that is not known.
 func (p *running) shrunk(others cpuset.Set) (left cpuset.Set) {
@@ -363,8 +321,11 @@ func ownedBy(found *policy.Recovered) (all cpuset.Set) {
 func (r *recovery) placeOf(p *running) *policy.Recovered {
 	saved, isSaved := r.saved[p.pod.UID]
 	kernel, stored := p.kernel, storedBy(p.containers)
-	if isSaved && (saved.Reservation != nil || saved.Containers != nil) {
+	switch {
+	case isSaved && saved.Reservation != nil:
 		return saved.Recovered()
+	case isSaved && saved.Containers != nil:
+		return r.corrected(p, saved)
 	}
 	var given cpuset.Set
 	if saved.Degraded != "" {
