@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -17,7 +18,7 @@ import (
 
 // large is a cluster of nodes of 256 CPUs in four kinds, each with a third of its CPUs owned,
 // no two alike.
-func large(b *testing.B, nodes int) (*Cluster, []string) {
+func large(b testing.TB, nodes int) (*Cluster, []string) {
 	b.Helper()
 	c, d, rng := NewCluster(nil), ledger.NewDecoder(), rand.New(rand.NewPCG(1, 1))
 	var names []string
@@ -146,5 +147,27 @@ func BenchmarkPublish(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkNewNodes is a node that was never seen, the last of as many as there are: at a start all
+// of them come one after the other.
+func BenchmarkNewNodes(b *testing.B) {
+	errUnreadable := errors.New("cannot be read")
+	for _, nodes := range []int{1_000, 5_000, 20_000} {
+		names := make([]string, nodes)
+		for i := range names {
+			names[i] = fmt.Sprintf("node-%d", i)
+		}
+		b.Run(fmt.Sprint(nodes), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				c := NewCluster(nil)
+				for _, name := range names {
+					c.Broken(name, errUnreadable)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(nodes), "ns/node")
+		})
 	}
 }

@@ -1,7 +1,7 @@
 package placement
 
 import (
-	"maps"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,9 +12,8 @@ import (
 
 // Cluster is all nodes. Any number of goroutines may use it.
 type Cluster struct {
-	mu sync.Mutex // held by those who change something
-	// nodes is copied when a node comes that was never seen: every pod looks up hundreds of them.
-	nodes atomic.Pointer[map[string]*atomic.Pointer[State]]
+	mu    sync.Mutex // held by those who change something
+	nodes atomic.Pointer[table]
 	sites map[siteKey]*site
 	where map[string]string // the node of each pod on its way, by UID
 	// odd are nodes on which a pod without a wish needs a look, too.
@@ -30,17 +29,13 @@ func NewCluster(changed func(node string)) *Cluster {
 		changed = func(string) {}
 	}
 	c := &Cluster{sites: map[siteKey]*site{}, where: map[string]string{}, changed: changed}
-	c.nodes.Store(&map[string]*atomic.Pointer[State]{})
+	c.nodes.Store(&table{})
 	return c
 }
 
-// Node is the present state of a node; nil: nothing was heard of it.
-func (c *Cluster) Node(name string) *State {
-	if p := (*c.nodes.Load())[name]; p != nil {
-		return p.Load()
-	}
-	return nil
-}
+// Node is the present state of a node; nil: nothing was heard of it, or it is gone and no pod is on its way
+// there.
+func (c *Cluster) Node(name string) *State { return c.nodes.Load().state(name) }
 
 // Generation is that of a node's ledger; 0: nothing was heard of it.
 func (c *Cluster) Generation(name string) uint64 {
@@ -163,24 +158,21 @@ func (c *Cluster) Gone(name string) { c.Broken(name, ledger.ErrNone) }
 
 // store makes a state the present one.
 func (c *Cluster) store(name string, before, next *State) {
-	if before != nil {
-		next.version = before.version
-	}
-	next.version++
 	next.last = &memo{}
 	for _, f := range next.flights {
 		next.more = append(next.more, f.holding)
 	}
 	next.count()
 	c.odd.Add(oddity(next) - oddity(before))
-	p := (*c.nodes.Load())[name]
-	if p == nil {
-		p = &atomic.Pointer[State]{}
-		nodes := maps.Clone(*c.nodes.Load())
-		nodes[name] = p
-		defer c.nodes.Store(&nodes)
+	if next.site == nil && errors.Is(next.broken, ledger.ErrNone) && len(next.flights) == 0 {
+		next = nil // or nodes that were there once would be kept for ever
 	}
-	p.Store(next)
+	t := c.nodes.Load()
+	if at := t.slot(name); at != nil {
+		at.Store(next)
+	} else if next != nil {
+		c.nodes.Store(t.with(name, next))
+	}
 }
 
 func oddity(s *State) int64 {

@@ -17,7 +17,6 @@ type State struct {
 	site       *site
 	ledger     *policy.Ledger
 	generation uint64
-	version    uint64 // counts the states of the node
 	flights    []flight
 	more       []policy.Holding // of the flights that the ledger lacks
 	last       *memo
