@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"debug/buildinfo"
@@ -9,8 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -19,20 +24,44 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/quietcore/quietcore/hack/image/build"
 )
+
+// other is a module that the scheduler of these tests has linked, since this module has it, too.
+const other = "golang.org/x/sync"
+
+// linked returns this module's sums, and the version of the other one.
+func linked(t *testing.T) (sums, version string) {
+	t.Helper()
+	text, err := os.ReadFile("go.sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`(?m)^` + other + ` (\S+) `).FindSubmatch(text)
+	if found == nil {
+		t.Fatalf("go.sum has no %s: take another module", other)
+	}
+	return string(text), string(found[1])
+}
 
 // program is a small Go program with a go.mod, so that a test need not build the
 // daemon.
 func program(t *testing.T) string {
 	t.Helper()
+	sums, version := linked(t)
 	dir := t.TempDir()
 	for name, text := range map[string]string{
 		"LICENSE": "do as you like\n",
 		"go.mod":  "module example.org/x\n\ngo 1.26\n",
-		"scheduler/go.mod": "module example.org/x/scheduler\n\ngo 1.26\n\nrequire example.org/x v0.0.0\n\n" +
-			"replace example.org/x => ../\n",
-		"scheduler/cmd/quietcore-scheduler/main.go": "package main\n\nimport \"example.org/x/lib\"\n\nfunc main() { " +
-			"lib.Say() }\n",
+		// As Kubernetes' modules are: each is asked for as v0.0.0, and replaced by a version.
+		"scheduler/go.mod": "module example.org/x/scheduler\n\ngo 1.26\n\n" +
+			"require (\n\texample.org/x v0.0.0\n\t" + other + " v0.0.0\n)\n\n" +
+			"replace (\n\texample.org/x => ../\n" +
+			"\t" + other + " => " + other + " " + version + "\n)\n",
+		"scheduler/go.sum": sums,
+		"scheduler/cmd/quietcore-scheduler/main.go": "package main\n\nimport (\n\t\"example.org/x/lib\"\n" +
+			"\t\"" + other + "/semaphore\"\n)\n\nfunc main() { semaphore.NewWeighted(1); lib.Say() }\n",
 		"lib/lib.go":            "package lib\n\nfunc Say() { println(1) }\n",
 		"cmd/quietcore/main.go": "package main\n\nvar version string\n\nfunc main() { println(version) }\n",
 	} {
@@ -191,6 +220,7 @@ func checkImage(t *testing.T, img v1.Image, arch, program, user string) {
 	}
 	defer r.Close()
 	var names []string
+	contents := map[string][]byte{}
 	for files := tar.NewReader(r); ; {
 		h, err := files.Next()
 		if errors.Is(err, io.EOF) {
@@ -203,17 +233,11 @@ func checkImage(t *testing.T, img v1.Image, arch, program, user string) {
 		if h.Uid != 0 || h.Gid != 0 || !h.ModTime.Equal(time.Unix(1700000000, 0)) {
 			t.Errorf("%s belongs to %d:%d, is of %v", h.Name, h.Uid, h.Gid, h.ModTime)
 		}
-		switch h.Name {
-		case program:
-			checkBinary(t, files, arch)
-		case "usr/share/sbom/" + program + ".spdx.json":
-			var bill struct{ Packages []struct{ Name string } }
-			if err := json.NewDecoder(files).Decode(&bill); err != nil || len(bill.Packages) != 2 ||
-				!strings.HasPrefix(bill.Packages[0].Name, "example.org/x") {
-				t.Errorf("the bill of materials has %v, %v", bill, err)
-			}
+		if contents[h.Name], err = io.ReadAll(files); err != nil {
+			t.Fatal(err)
 		}
 	}
+	checkBill(t, contents["usr/share/sbom/"+program+".spdx.json"], checkBinary(t, contents[program], arch))
 	want := []string{
 		"etc/", "etc/group", "etc/passwd", program, "usr/", "usr/share/",
 		"usr/share/licenses/", "usr/share/licenses/" + program + "/", "usr/share/licenses/" + program + "/LICENSE",
@@ -225,13 +249,9 @@ func checkImage(t *testing.T, img v1.Image, arch, program, user string) {
 	}
 }
 
-func checkBinary(t *testing.T, r io.Reader, arch string) {
+func checkBinary(t *testing.T, data []byte, arch string) *debug.BuildInfo {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "quietcore")
-	data, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := os.WriteFile(name, data, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -248,6 +268,41 @@ func checkBinary(t *testing.T, r io.Reader, arch string) {
 	}
 	if strings.Contains(string(data), os.Getenv("HOME")+"/") && os.Getenv("HOME") != "" {
 		t.Error("a path of the building machine is in the binary")
+	}
+	return info
+}
+
+// checkBill: the bill of materials has what is linked, in the versions that replaced others, and under
+// which licences; a bill with anything else is found to be wrong.
+func checkBill(t *testing.T, text []byte, info *debug.BuildInfo) {
+	t.Helper()
+	if err := build.CheckBill(text, info, "v1.2.3"); err != nil {
+		t.Error(err)
+	}
+	var bill struct {
+		Packages []struct{ Name, VersionInfo, LicenseDeclared string }
+	}
+	if err := json.Unmarshal(text, &bill); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range bill.Packages {
+		got[p.Name+" "+p.VersionInfo] = p.LicenseDeclared
+	}
+	want := map[string]string{info.Main.Path + " v1.2.3": "Apache-2.0",
+		"stdlib " + strings.TrimPrefix(runtime.Version(), "go"): "BSD-3-Clause"}
+	if info.Main.Path == "example.org/x/scheduler" {
+		_, version := linked(t)
+		want[other+" "+version] = "BSD-3-Clause"
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the bill of materials has %v, want %v", got, want)
+	}
+	for was, is := range map[string]string{`"stdlib"`: `"stdlob"`, `"v1.2.3"`: `"v1.2.4"`,
+		`"BSD-3-Clause"`: `"NOASSERTION"`, `"SPDX-2.3"`: `"SPDX-2.2"`, "{": ""} {
+		if err := build.CheckBill(bytes.Replace(text, []byte(was), []byte(is), 1), info, "v1.2.3"); err == nil {
+			t.Errorf("with %s in place of %s the bill of materials is taken", is, was)
+		}
 	}
 }
 

@@ -277,7 +277,7 @@ func (p product) checkImage(dist, version string) error {
 		if err != nil {
 			return err
 		}
-		if err := p.checkLayer(img, dist, m.Platform.String()); err != nil {
+		if err := p.checkLayer(img, dist, version, m.Platform.String()); err != nil {
 			return fmt.Errorf("%s: %w", m.Platform, err)
 		}
 	}
@@ -287,7 +287,8 @@ func (p product) checkImage(dist, version string) error {
 	return nil
 }
 
-func (p product) checkLayer(img v1.Image, dist, platform string) error {
+// checkLayer: it has what lies next to it, and a bill of materials of the binary.
+func (p product) checkLayer(img v1.Image, dist, version, platform string) error {
 	layers, err := img.Layers()
 	if err != nil || len(layers) != 1 {
 		return fmt.Errorf("%d layers, want 1 (%v)", len(layers), err)
@@ -297,41 +298,47 @@ func (p product) checkLayer(img v1.Image, dist, platform string) error {
 		return err
 	}
 	defer r.Close()
-	sums, err := tarSums(r)
+	files, err := untar(r)
 	if err != nil {
 		return err
 	}
-	texts := "usr/share/licenses/" + p.Name + "/"
+	texts, binary := "usr/share/licenses/"+p.Name+"/", filepath.Join(dist, binaryName(p.Name, platform))
 	for inside, outside := range map[string]string{
-		p.Name: binaryName(p.Name, platform), texts + "LICENSE": "LICENSE", texts + licences.Notice: p.notices,
+		p.Name: binary, texts + "LICENSE": filepath.Join(dist, "LICENSE"),
+		texts + licences.Notice: filepath.Join(dist, p.notices),
 	} {
-		want, err := sumOf(filepath.Join(dist, outside))
+		want, err := sumOf(outside)
 		if err != nil {
 			return err
 		}
-		if sums[inside] != want {
-			return fmt.Errorf("%s in the image has checksum %q, %s next to it %s", inside, sums[inside], outside, want)
+		if got, there := files[inside]; !there || checksum(got) != want {
+			return fmt.Errorf("%s in the image has checksum %s, %s next to it %s", inside, checksum(got),
+				filepath.Base(outside), want)
 		}
 	}
-	return nil
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	return build.CheckBill(files[build.BillName(p.Program)], info, version)
 }
 
-// tarSums is the checksums of an archive's files by name.
-func tarSums(r io.Reader) (map[string]string, error) {
-	sums := map[string]string{}
+func checksum(data []byte) string { return fmt.Sprintf("%x", sha256.Sum256(data)) }
+
+// untar returns an archive's files by name.
+func untar(r io.Reader) (map[string][]byte, error) {
+	out := map[string][]byte{}
 	for files := tar.NewReader(r); ; {
 		h, err := files.Next()
 		if errors.Is(err, io.EOF) {
-			return sums, nil
+			return out, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		sum := sha256.New()
-		if _, err := io.Copy(sum, files); err != nil {
+		if out[h.Name], err = io.ReadAll(files); err != nil {
 			return nil, err
 		}
-		sums[h.Name] = fmt.Sprintf("%x", sum.Sum(nil))
 	}
 }
 
@@ -345,7 +352,7 @@ func checkManual(dist, _ string) error {
 	if err != nil {
 		return err
 	}
-	sums, err := tarSums(zipped)
+	files, err := untar(zipped)
 	if err != nil {
 		return err
 	}
@@ -354,7 +361,7 @@ func checkManual(dist, _ string) error {
 		"share/fish/vendor_completions.d/quietcore.fish",
 		"share/man/man1/quietcore.1", "share/man/man1/quietcore-version.1", "share/zsh/site-functions/_quietcore",
 	} {
-		if sums[want] == "" {
+		if len(files[want]) == 0 {
 			return fmt.Errorf("it lacks %s", want)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/hack/image/build"
+	"github.com/quietcore/quietcore/hack/image/licences"
 )
 
 // small is a repository with what a release is made of, which compiles in a second.
@@ -289,6 +290,10 @@ func TestCheck(t *testing.T) {
 			write(t, filepath.Join(dist, "quietcore-scheduler-THIRD_PARTY_NOTICES"), "")
 			sumsAgain(t, dist)
 		}, "usr/share/licenses/quietcore-scheduler/THIRD_PARTY_NOTICES in the image has checksum"},
+		"an image whose bill of materials has no licences": {func(t *testing.T, dist string) {
+			withoutLicences(t, dist)
+			sumsAgain(t, dist)
+		}, "the bill of materials has no licence of stdlib"},
 		"another version's changelog": {func(t *testing.T, dist string) {
 			write(t, filepath.Join(dist, changelogName), "## v1.2.4 - 2026-01-01\n")
 			sumsAgain(t, dist)
@@ -309,6 +314,27 @@ func TestCheck(t *testing.T) {
 				t.Errorf("check says %v, want %q", err, test.says)
 			}
 		})
+	}
+}
+
+// withoutLicences makes the scheduler's image anew, without what its parts are licensed under.
+func withoutLicences(t *testing.T, dist string) {
+	t.Helper()
+	p := Lacks{}.products()[1]
+	img := build.Image{Source: build.Source{Version: "v1.2.3"}, Program: p.Program, Name: p.Name}
+	for _, platform := range build.Platforms() {
+		img.Binaries = append(img.Binaries, build.Binary{Platform: platform,
+			Path: filepath.Join(dist, binaryName(p.Name, platform))})
+	}
+	for inside, outside := range map[string]string{"LICENSE": "LICENSE", licences.Notice: p.notices} {
+		data, err := os.ReadFile(filepath.Join(dist, outside))
+		if err != nil {
+			t.Fatal(err)
+		}
+		img.Texts = append(img.Texts, build.File{Name: inside, Data: data})
+	}
+	if _, err := img.Write(filepath.Join(dist, p.image)); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -4,15 +4,12 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
-	"debug/buildinfo"
-	"encoding/json"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -191,7 +188,7 @@ func (s *Image) layer(b Binary) (v1.Layer, error) {
 		mode int64
 		data []byte
 	}
-	sbom, licences := "usr/share/sbom/"+s.Program.Name+".spdx.json", "usr/share/licenses/"+s.Program.Name+"/"
+	sbom, licences := BillName(s.Program), "usr/share/licenses/"+s.Program.Name+"/"
 	entries := []entry{
 		{"etc/", 0o755, nil},
 		{"etc/group", 0o644, []byte("root:x:0:\nnonroot:x:65532:\n")},
@@ -226,55 +223,6 @@ func (s *Image) layer(b Binary) (v1.Layer, error) {
 		return io.NopCloser(bytes.NewReader(text.Bytes())), nil
 	},
 		tarball.WithCompressionLevel(gzip.BestCompression), tarball.WithMediaType(types.OCILayer))
-}
-
-// bill is the software bill of materials in SPDX 2.3, from what the linker wrote
-// into the binary.
-func (s *Image) bill(b Binary) ([]byte, error) {
-	info, err := buildinfo.ReadFile(b.Path)
-	if err != nil {
-		return nil, err
-	}
-	type object = map[string]any
-	pack := func(id, name, version string) object {
-		return object{
-			"SPDXID": id, "name": name, "versionInfo": version, "downloadLocation": "NOASSERTION",
-			"filesAnalyzed":    false,
-			"licenseConcluded": "NOASSERTION", "licenseDeclared": "NOASSERTION", "copyrightText": "NOASSERTION",
-			"externalRefs": []object{{"referenceCategory": "PACKAGE-MANAGER", "referenceType": "purl",
-				"referenceLocator": "pkg:golang/" + name + "@" + version}},
-		}
-	}
-	main := pack("SPDXRef-main", info.Main.Path, s.Source.Version)
-	main["licenseDeclared"] = license
-	packages := []object{main, pack("SPDXRef-go", "stdlib", strings.TrimPrefix(info.GoVersion, "go"))}
-	relations := []object{
-		{"spdxElementId": "SPDXRef-DOCUMENT", "relationshipType": "DESCRIBES", "relatedSpdxElement": "SPDXRef-main"},
-		{"spdxElementId": "SPDXRef-main", "relationshipType": "DEPENDS_ON", "relatedSpdxElement": "SPDXRef-go"},
-	}
-	under := map[string]string{}
-	for _, p := range s.Parts {
-		under[p.Name] = strings.Join(p.Licences, " AND ")
-	}
-	for i, m := range Modules(info) {
-		id := fmt.Sprintf("SPDXRef-%d", i)
-		module := pack(id, m.Path, m.Version)
-		if l := under[m.Path]; l != "" {
-			module["licenseDeclared"] = l
-		}
-		packages = append(packages, module)
-		relations = append(relations, object{"spdxElementId": "SPDXRef-main", "relationshipType": "DEPENDS_ON",
-			"relatedSpdxElement": id})
-	}
-	return json.MarshalIndent(object{
-		"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
-		"name": s.Program.Name + "-" + s.Source.Version + "-" + strings.ReplaceAll(b.Platform, "/", "-"),
-		"documentNamespace": "https://quietcore.dev/spdx/" + s.Program.Name + "/" + s.Source.Version + "/" +
-			b.Platform,
-		"creationInfo": object{"created": s.Source.Date.Format(time.RFC3339),
-			"creators": []string{"Tool: quietcore-hack-image"}},
-		"packages": packages, "relationships": relations,
-	}, "", " ")
 }
 
 // pack makes one file of the layout, in a fixed order and without times.
@@ -318,19 +266,4 @@ func (s *Image) pack(dir, archive string) error {
 		return err
 	}
 	return f.Close()
-}
-
-// Modules lists what is in a binary, as its linker wrote it down, but modules of this repository.
-func Modules(info *debug.BuildInfo) []*debug.Module {
-	list := []*debug.Module{}
-	for _, m := range info.Deps {
-		if m.Replace != nil {
-			m = m.Replace
-		}
-		if strings.HasPrefix(m.Path, "..") {
-			continue // another module of this repository
-		}
-		list = append(list, m)
-	}
-	return list
 }

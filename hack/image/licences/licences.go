@@ -55,7 +55,7 @@ func Of(ctx context.Context, dir string) ([]build.Part, error) {
 		for _, p := range packages {
 			switch {
 			case p.Standard: // all of it is under the licence of Go's own directory
-				add(parts, "Go's standard library", p.version, p.goroot, p.goroot)
+				add(parts, build.Library, p.version, p.goroot, p.goroot)
 			case p.Module == nil:
 				return nil, fmt.Errorf("package %s has no module", p.ImportPath)
 			case p.Module.Main, p.Module.Replace != nil && strings.HasPrefix(p.Module.Replace.Path, ".."): // ours
