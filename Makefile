@@ -37,7 +37,9 @@ test-fast: setup-test ## everything that needs no virtual machine
 
 .PHONY: scheduler
 scheduler: ## build bin/quietcore-scheduler, and Kubernetes' scheduler first: four minutes, once
-	cd scheduler && CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o ../bin/ ./cmd/quietcore-scheduler
+	cd scheduler && kubernetes=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes) && \
+		CGO_ENABLED=0 $(GO) build -trimpath -ldflags \
+		"-s -w -X k8s.io/component-base/version.gitVersion=$$kubernetes+quietcore-$(VERSION)" -o ../bin/ ./cmd/quietcore-scheduler
 
 .PHONY: test-placement test-scheduler
 test-placement: ## what the scheduler decides by, without Kubernetes: random clusters in which everything comes late

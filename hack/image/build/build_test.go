@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,41 @@ func TestDescribe(t *testing.T) {
 	}
 	if s, err := Describe(ctx, dir, "v1"); err != nil || s.Commit != "" || !s.Date.Equal(committed) {
 		t.Errorf("a changed tree is %+v, %v: no commit is what it holds", s, err)
+	}
+}
+
+// TestKubernetesProgram: one that is of Kubernetes says which, and which of ours.
+func TestKubernetesProgram(t *testing.T) {
+	dir := t.TempDir()
+	const unset = "\n\nvar gitVersion, gitCommit = \"v0.0.0\", \"none\"\n\nfunc Get() string { " +
+		"return gitVersion + \" \" + gitCommit }\n"
+	for name, text := range map[string]string{
+		"scheduler/go.mod": "module example.org/x\n\ngo 1.26\n\nrequire (\n\tk8s.io/client-go v0.37.2\n" +
+			"\tk8s.io/component-base v0.37.2\n\tk8s.io/kubernetes v1.37.2\n)\n\nreplace (\n" +
+			"\tk8s.io/client-go => ../client\n\tk8s.io/component-base => ../base\n" +
+			"\tk8s.io/kubernetes => ../kubernetes\n)\n",
+		"scheduler/cmd/quietcore-scheduler/main.go": "package main\n\nimport (\n" +
+			"\tclient \"k8s.io/client-go/pkg/version\"\n\t\"k8s.io/component-base/version\"\n)\n\n" +
+			"func main() { print(version.Get() + \", \" + client.Get()) }\n",
+		"client/go.mod": "module k8s.io/client-go\n", "client/pkg/version/base.go": "package version" + unset,
+		"base/go.mod": "module k8s.io/component-base\n", "base/version/base.go": "package version" + unset,
+		"kubernetes/go.mod": "module k8s.io/kubernetes\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	program := filepath.Join(dir, "program")
+	s := Source{Dir: dir, Version: "v0.1.0", Commit: "abc", Date: time.Unix(0, 0)}
+	if err := s.Compile(t.Context(), "linux/"+runtime.GOARCH, Scheduler(), program); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(program).CombinedOutput()
+	if want := "v1.37.2+quietcore-v0.1.0 abc"; err != nil || string(out) != want+", "+want {
+		t.Errorf("it says %q (%v), want %q twice", out, err, want)
 	}
 }
 

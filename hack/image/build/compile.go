@@ -87,6 +87,9 @@ func (s Source) Compile(ctx context.Context, platform string, p Program, out str
 	if s.Commit != "" {
 		flags = append(flags, "-X main.commit="+s.Commit, "-X main.date="+s.Date.Format(time.RFC3339))
 	}
+	if flags, err = s.stamp(ctx, filepath.Join(s.Dir, p.Module), env, flags); err != nil {
+		return fmt.Errorf("build %s for %s: %w", p.Name, platform, err)
+	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags",
 		strings.Join(flags, " "), "-o", out, "./cmd/"+p.Name)
 	cmd.Dir, cmd.Env = filepath.Join(s.Dir, p.Module), env
@@ -95,6 +98,26 @@ func (s Source) Compile(ctx context.Context, platform string, p Program, out str
 		return fmt.Errorf("build %s for %s: %w", p.Name, platform, err)
 	}
 	return nil
+}
+
+// stamp adds what makes a program of Kubernetes' know its version, which it shows with --version, in its metrics
+// and to the API server: that of Kubernetes with ours. Else all of them are v0.0.0.
+func (s Source) stamp(ctx context.Context, dir string, env, flags []string) ([]string, error) {
+	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-e", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	cmd.Dir, cmd.Env, cmd.Stderr = dir, env, os.Stderr
+	out, err := cmd.Output()
+	kubernetes := strings.TrimSpace(string(out))
+	if err != nil || kubernetes == "" {
+		return flags, err
+	}
+	version := kubernetes + "+quietcore-" + strings.ReplaceAll(s.Version, "+", "-")
+	for _, pkg := range []string{"component-base/version", "client-go/pkg/version"} {
+		flags = append(flags, "-X k8s.io/"+pkg+".gitVersion="+version)
+		if s.Commit != "" {
+			flags = append(flags, "-X k8s.io/"+pkg+".gitCommit="+s.Commit)
+		}
+	}
+	return flags, nil
 }
 
 // Environment is this process's, less what would change a binary.
