@@ -395,6 +395,9 @@ var defects = []struct {
 	{"D244", 20035310, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Panics,
 		sim.Defects, sim.Disk, sim.Kills, sim.Unplugs}, sim.PropGrant, false,
 		"an owner loses its CPUs to a container that has moved off them, which an old file does not show"},
+	{"D245", 20010679, []sim.Fault{sim.Lies, sim.LateEffect, sim.Hangs, sim.Panics, sim.Defects, sim.Disk,
+		sim.Reconnects, sim.Unsaid, sim.Unplugs}, sim.PropGrant, false,
+		"a reply has CPUs that a rebuilt machine had lost and that its save lacks"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -49,13 +49,16 @@ func placeOf(p *state.Pod) *ownerPlace {
 	if p.Containers == nil {
 		return &ownerPlace{cpus: p.CPUs}
 	}
-	o := &ownerPlace{}
-	for i := range p.Containers {
-		if c := &p.Containers[i]; c.CPUs != nil {
-			o.named = append(o.named, policy.Owned{Container: c.Container, CPUs: *c.CPUs})
+	return &ownerPlace{named: ownedByName(p.Containers)}
+}
+
+func ownedByName(containers []policy.RecoveredContainer) (named []policy.Owned) {
+	for i := range containers {
+		if c := &containers[i]; c.CPUs != nil {
+			named = append(named, policy.Owned{Container: c.Container, CPUs: *c.CPUs})
 		}
 	}
-	return o
+	return named
 }
 
 func (o *ownerPlace) isEmpty() bool { return o.cpus.IsEmpty() && len(o.named) == 0 }
@@ -96,14 +99,24 @@ func (p *places) leftOut(uid string) bool {
 	return gen > 0 && gen <= p.savingGen && !p.saving[uid]
 }
 
-// begin records what a save that starts contains.
-func (p *places) begin(s *state.Snapshot) {
-	p.savingGen, p.saving = p.lastGen, make(map[string]bool, len(s.Pods))
-	for i := range s.Pods {
-		p.saving[s.Pods[i].UID], p.named[s.Pods[i].UID] = true, true
-	}
-	for i := range s.Owners {
-		p.saving[s.Owners[i].UID], p.named[s.Owners[i].UID] = true, true
+// begin records what a save that starts contains, given the pods of the machine: of an owner all CPUs, of which
+// decisions leave out those that are offline, unless a rebuild of the machine has lost these.
+func (p *places) begin(pods []policy.Pod) {
+	p.savingGen, p.saving = p.lastGen, make(map[string]bool, len(pods))
+	for i := range pods {
+		uid, r := pods[i].UID, pods[i].Recovered
+		if r == nil {
+			continue
+		}
+		p.saving[uid], p.named[uid] = true, true
+		o := p.owners[uid]
+		if o == nil || r.Reservation != nil {
+			continue
+		}
+		o.cpus, o.named = cpuset.Set{}, ownedByName(r.Owners)
+		if r.CPUs != nil {
+			o.cpus = *r.CPUs
+		}
 	}
 }
 

@@ -137,11 +137,12 @@ func (s *saving) proceed() {
 
 func (s *saving) begin() {
 	s.last, s.urgent = s.c.now, false // before what follows, which may panic
-	next := s.c.state()
+	now := s.c.machine.Checkpoint()
+	next := state.Of(now, s.c.machine.Rev())
 	s.inFlight, s.waiting = append(s.inFlight, s.waiting...), nil
 	s.dirty, s.busy = false, true
 	s.retry, s.inFlightCaps = time.Time{}, next.Caps
-	s.places.begin(&next)
+	s.places.begin(now.Pods)
 	s.c.perform(&Effect{Kind: Save, State: &next}, s.ended)
 }
 
