@@ -32,7 +32,7 @@ type recovery struct {
 	slice    cpuset.Set                   // the same by the mask of its slice alone; empty: it has none
 	owners   cpuset.Set                   // CPUs of owners by masks or by the state file
 	newer    cpuset.Set                   // CPUs of owners that the state file does not name
-	places   map[string]cpuset.Set        // CPUs that pods were found to own, by UID
+	found    []*running                   // all pods
 	observed map[string]*cgroup.Effective // what was read, by path; nil: no mask
 	resized  []policy.PodResized          // resizes that happened without a daemon
 }
@@ -68,6 +68,7 @@ type running struct {
 	kernel     cpuset.Set // the pod cgroup's own mask
 	asks       int64      // what an owner requests, in milli-CPUs; 0: unknown
 	all        bool       // asks is from the pod's quota
+	owned      cpuset.Set // what the pod was found to own
 	// mixed means that containers of the pod own CPUs of their own, and the pod as a whole requests none.
 	// claims are the CPUs that these containers were found with, and kernel is the sum of them; agreed are
 	// those that the runtime stores and that the kernel or a lifted limit confirms.
@@ -80,6 +81,7 @@ type running struct {
 func (r *recovery) synchronized(listed Inventory) policy.Synchronized {
 	r.observed, r.caps = map[string]*cgroup.Effective{}, slices.Clone(r.caps)
 	found := slices.DeleteFunc(r.group(listed), r.ended)
+	r.found = found
 	for _, p := range found {
 		p.pod.Asked = r.podQuota(&p.pod)
 		p.kernel = r.read(p.pod.CgroupParent)
@@ -276,18 +278,15 @@ func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
 // place finds the CPUs of pods. Pods that the file has in the pool come last: they may have received CPUs
 // since, but none that others own.
 func (r *recovery) place(found []*running) {
-	r.places = map[string]cpuset.Set{}
 	for _, waited := range []bool{false, true} {
 		for _, p := range found {
 			if r.known(p.pod.UID) || (r.saved[p.pod.UID].Degraded != "") != waited {
 				continue
 			}
-			var own cpuset.Set
 			p.pod.Recovered = narrowed(r.placeOf(p), r.saved[p.pod.UID].Narrowed)
 			if p.pod.Recovered != nil {
-				own = ownedBy(p.pod.Recovered)
+				p.owned = ownedBy(p.pod.Recovered)
 			}
-			r.places[p.pod.UID] = own
 		}
 	}
 }
@@ -346,7 +345,7 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 	case !given.IsEmpty() && given == stored:
 		return &policy.Recovered{CPUs: &given, From: "runtime", Several: len(p.containers) > 1}
 	case isSaved && !saved.CPUs.IsEmpty() && !r.outdated(p, saved, stored):
-		return r.left(saved)
+		return r.left(p, saved)
 	case !stored.IsEmpty() && (r.same(stored, kernel) || r.passes(p, stored, kernel)):
 		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
 	case !kernel.IsEmpty():
@@ -379,14 +378,34 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 	if p.kernel.IsEmpty() || r.same(saved.CPUs, p.kernel) {
 		return r.passes(p, stored, saved.CPUs)
 	}
+	if p.asks > 0 && p.asks <= milli(&saved.CPUs) && saved.CPUs.SubsetOf(&p.kernel) || r.recorded(p, p.kernel) {
+		return false // the mask is from before the pod shrank, or from before others came
+	}
 	return p.asks == int64(p.kernel.Count())*1000 || !stored.IsEmpty() && r.same(stored, p.kernel)
 }
 
+// recorded reports whether the file has some of these CPUs as another pod's, whose mask does not contradict it.
+func (r *recovery) recorded(p *running, cpus cpuset.Set) bool {
+	for _, other := range r.found {
+		theirs := r.saved[other.pod.UID].CPUs.And(cpus)
+		if other.pod.UID != p.pod.UID && (theirs.Intersects(&other.kernel) || other.kernel.IsEmpty()) &&
+			!theirs.IsEmpty() {
+			return true
+		}
+	}
+	return false
+}
+
 // left is a pod's place in the file without the CPUs of newer owners: a resize that was not saved took
-// these.
-func (r *recovery) left(saved state.Pod) *policy.Recovered {
+// these. Nor has it CPUs that its mask has left, if it requests no more than the mask has.
+func (r *recovery) left(p *running, saved state.Pod) *policy.Recovered {
 	found := saved.Recovered()
-	if rest := saved.CPUs.Minus(r.newer); rest != saved.CPUs && !rest.IsEmpty() {
+	rest := saved.CPUs.Minus(r.newer)
+	if on := rest.And(r.topo.Online()); p.asks > 0 && p.asks <= milli(&p.kernel) && p.kernel.SubsetOf(&on) &&
+		p.asks < milli(&rest) {
+		rest = p.kernel
+	}
+	if rest != saved.CPUs && !rest.IsEmpty() {
 		found.CPUs, found.Request = &rest, 0
 	}
 	return found
@@ -459,12 +478,9 @@ func milli(cpus *cpuset.Set) int64 { return int64(cpus.Count()) * 1000 }
 
 // othersOwn reports whether another pod was found to own any of these CPUs.
 func (r *recovery) othersOwn(p *running, cpus cpuset.Set) bool {
-	for uid, theirs := range r.places {
-		if uid != p.pod.UID && theirs.Intersects(&cpus) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(r.found, func(other *running) bool {
+		return other.pod.UID != p.pod.UID && other.owned.Intersects(&cpus)
+	})
 }
 
 // passes reports whether the kernel's mask is only intermediate, since the runtime stores as many CPUs
@@ -472,7 +488,7 @@ func (r *recovery) othersOwn(p *running, cpus cpuset.Set) bool {
 // is a part of the stored CPUs, the pod may be shrinking instead by a resize that the runtime does not know
 // yet; then the freed CPUs may have another owner.
 func (r *recovery) passes(p *running, stored, kernel cpuset.Set) bool {
-	if p.asks != int64(stored.Count())*1000 || stored.SubsetOf(&kernel) {
+	if p.asks != milli(&stored) && !p.createdFor(&stored) || stored.SubsetOf(&kernel) {
 		return false
 	}
 	freed := stored.Minus(kernel)

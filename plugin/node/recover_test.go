@@ -220,7 +220,7 @@ func TestAnOwnerThatWaitedAndWasGivenCPUs(t *testing.T) {
 			Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel, asks: c.asks,
 			containers: []policy.Container{{CPUs: c.stored}}}
 		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{"u": {UID: "u", Degraded: "full"}},
-			places: map[string]cpuset.Set{"other": c.others}, owners: c.others.Or(c.kernel)}
+			found: []*running{p, {owned: c.others}}, owners: c.others.Or(c.kernel)}
 		if !c.blind {
 			r.slice = cpuset.Range(2, 7)
 		}
