@@ -410,6 +410,9 @@ var defects = []struct {
 	{"D249", 20029495, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Unreadable, sim.Panics,
 		sim.Defects, sim.Disk, sim.Kills, sim.Unplugs}, sim.PropGrant, false,
 		"an owner that gets a CPU back that was offline has only its mask if not all of its containers run"},
+	{"D250", 20091937, []sim.Fault{sim.Errors, sim.Lies, sim.Hangs, sim.Blind, sim.Defects, sim.Disk, sim.Kills,
+		sim.Reconnects, sim.Clock}, sim.PropGrant, false,
+		"the pool's mask is taken for an owner's of fewer CPUs, and an owner has to go since no pool is left"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }
