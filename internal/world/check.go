@@ -124,7 +124,12 @@ func (w *World) kept(p *Pod) cpuset.Set {
 // stores nothing either. No task loses CPUs by that. It also allows a new result of a resize: which
 // CPUs it leaves to an owner was only in the memory of the old daemon, so the new one chooses
 // again among the pod's CPUs. Where hidden says so, masks are no record that cannot be read now.
+//
+// A mask alone, of a pod that neither the disk nor the runtime's store names, is no record either if it may be the
+// pool's: if the pod was resized without a daemon to another number of CPUs, or if no container of it runs and
+// the masks of all owners leave no CPU to a pool.
 func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
+	none := w.noPoolLeft()
 	for _, p := range w.node.pods {
 		if !p.live() {
 			continue
@@ -143,7 +148,8 @@ func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
 		if !cpus.IsEmpty() {
 			records = append(records, cpus)
 		}
-		if len(records) == 0 && !own.SubsetOf(&mask) {
+		resized := p.inPlace.resized && p.ownSize().request != int64(mask.Count())*1000
+		if len(records) == 0 && (!own.SubsetOf(&mask) || resized || none && w.runsOn(p).IsEmpty()) {
 			w.note("no record shows that %s owns %s", p.Name, p.grant)
 			p.grant = cpuset.Set{}
 			continue
@@ -151,6 +157,9 @@ func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
 		// Without a container the disk or the mask may be newer, and no task uses CPUs of either.
 		either := hidden && len(stored) == 0 && len(records) > 0 && !mask.IsEmpty() &&
 			w.owned(p, mask) != w.owned(p, cpus)
+		// Disk and store have as many CPUs, and the mask is on the way from one of them to the other.
+		either = either || len(stored) > 0 && !cpus.IsEmpty() && cpus != stored[0] &&
+			cpus.Count() == stored[0].Count() && mask.SubsetOf(&cpus) && mask.SubsetOf(&stored[0])
 		records = append(records, mask)
 		if !either && slices.ContainsFunc(records, func(cpus cpuset.Set) bool { return w.owned(p, cpus) == own }) {
 			continue
@@ -161,6 +170,18 @@ func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
 			p.inPlace.held.AddSet(&cpus)
 		}
 	}
+}
+
+// noPoolLeft reports whether the masks of all pods that may own CPUs together leave none to a pool: then one of
+// them is a pool's.
+func (w *World) noPoolLeft() bool {
+	left := w.topo.Online()
+	for _, p := range w.node.pods {
+		if e, err := w.kernel.Effective(p.home()); err == nil && p.owns() {
+			left.RemoveSet(&e.OwnCPUs)
+		}
+	}
+	return left.IsEmpty()
 }
 
 // revokeUnrecordedSizes revokes the grant of a mixed pod's container if the disk does not have its CPUs. Once
