@@ -48,9 +48,12 @@ test-scheduler: ## the same, the scheduler's scenarios on a real API server and 
 	cd scheduler && $(GO) build -o /dev/null ./cmd/quietcore-scheduler
 	@bin=$$($(GO) run ./e2e/kubernetes -build) && set -x && cd scheduler && QUIETCORE_CONTROL_PLANE=$$bin $(GO) test -count=1 -vet=off ./...
 
-.PHONY: quality-scheduler demo-cluster
+.PHONY: quality-scheduler load-scheduler demo-cluster
 quality-scheduler: ## on 2,000 random clusters, QUIETCORE_CLUSTERS=: how many pods the scheduler, the stock one and Koordinator's rules have run; three minutes
 	cd scheduler && QUIETCORE_CLUSTERS=$${QUIETCORE_CLUSTERS:-2000} $(GO) test ./placement -count=1 -v -timeout 2h -run TestQuality
+load-scheduler: ## 2,000 pods of five kinds, PODS=, for the stock scheduler and for ours on a real API server: how many are bound, and how many of these their nodes refuse; two minutes on a free machine; builds Kubernetes first
+	bin=$$($(GO) run ./e2e/kubernetes -build) && cd scheduler && QUIETCORE_CONTROL_PLANE=$$bin QUIETCORE_LOAD=$(or $(PODS),2000) \
+		$(GO) test ./plugin -count=1 -vet=off -v -timeout 2h -run TestAgainstStock
 demo-cluster: setup-vm ## show the scheduler on a cluster of two virtual machines with kubelets: where it sends pods that the stock scheduler sends to a node that refuses them; builds Kubernetes first
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 4 -only scheduler
 

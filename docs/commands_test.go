@@ -196,6 +196,7 @@ var byHand = map[string]string{
 	"release-twice":       "takes syft; release-smoke is its short form",
 	"vulncheck-scheduler": "vulncheck of the packages of Kubernetes: minutes",
 	"quality-scheduler":   "test-scheduler plays 20 of its clusters",
+	"load-scheduler":      "test-scheduler plays it with 120 pods",
 	"e2e-random":          "the proof scheduler of e2e-kubernetes plays 30 of its pods",
 	"demo-cluster":        "boots two guests beside a cluster; it is the proof scheduler of e2e/kubernetes",
 	"changelog":           "writes; hack/release tests it",

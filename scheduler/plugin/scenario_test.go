@@ -383,5 +383,7 @@ func mixedLoad(t *testing.T, stock bool) {
 	t.Logf("stock %v: of %d pods %d are bound, %d of them refused by their nodes", stock, load, running, refused)
 	if !stock {
 		w.check()
+	} else if refused == 0 {
+		t.Error("the nodes refuse nobody whom the stock scheduler sends: the load shows nothing")
 	}
 }
