@@ -51,6 +51,13 @@ type Test struct {
 	E     float64 // e-value so far
 }
 
+// Throttle says why a container is throttled now.
+type Throttle struct {
+	Target, Victim *cpi.Container // Victim is nil where it has ended
+	Verdict        bool           // else it is a test
+	Why            string
+}
+
 // Suspect is a neighbour of the victim and the evidence against it.
 type Suspect struct {
 	*cpi.Container

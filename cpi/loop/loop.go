@@ -126,6 +126,11 @@ type memory interface {
 	restore(now time.Time, s State) error
 }
 
+// accounts say what a detector has in force. It is called under the loop's lock.
+type accounts interface {
+	throttles(now time.Time) []Throttle
+}
+
 // queued is a window that waits for the detector.
 type queued struct {
 	*sampler.Window
@@ -145,6 +150,7 @@ type Loop struct {
 	mu       sync.Mutex // guards what follows
 	detector detector
 	memory   memory
+	accounts accounts
 	topology *topology.Topology // at the last window
 	known    map[string]bool    // IDs of the containers the detector follows; false: not in this window
 }
@@ -163,7 +169,7 @@ func New(o Options) (*Loop, error) {
 			return nil, fmt.Errorf("detector: %w", err)
 		}
 		t := newTrials(l, d)
-		l.detector, l.memory = t, t
+		l.detector, l.memory, l.accounts = t, t, t
 		return l, nil
 	}
 	d, err := detect.New(o.Detector)
@@ -171,7 +177,7 @@ func New(o Options) (*Loop, error) {
 		return nil, fmt.Errorf("detector: %w", err)
 	}
 	w := &watcher{l: l, d: d}
-	l.detector, l.memory = w, w
+	l.detector, l.memory, l.accounts = w, w, w
 	return l, nil
 }
 
@@ -216,6 +222,13 @@ func (l *Loop) Questions() []cpi.Question {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.detector.questions()
+}
+
+// Throttles lists the containers that the detector has throttled now.
+func (l *Loop) Throttles() []Throttle {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.accounts.throttles(l.now())
 }
 
 // Jobs lists the jobs that the detector knows.

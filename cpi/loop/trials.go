@@ -212,12 +212,43 @@ func (t *trials) refuse(o *order, now time.Time, why string) {
 	}
 }
 
+func (t *trials) throttles(time.Time) (list []Throttle) {
+	for _, id := range slices.Sorted(maps.Keys(t.inForce)) {
+		target := t.d.Container(t.refs[id])
+		c := t.coinOf(experiment.JobOf(target))
+		if c == nil {
+			continue
+		}
+		test := t.d.TestOf(c.Pair)
+		one := Throttle{Target: target, Victim: test.Victim, Verdict: test.Stage == experiment.Verdict}
+		least := t.l.o.Experiment.Threshold
+		if one.Verdict {
+			one.Why = fmt.Sprintf("it disturbs %s: its test has an e-value of %.3g, %.0f is a verdict; in one of %.0f "+
+				"windows, at random, it is let go to see whether that still holds", c.Pair.Victim, test.E, least,
+				1/(1-c.P))
+		} else {
+			one.Why = fmt.Sprintf("it is tested whether it disturbs %s: throttled in this window by a coin that says "+
+				"so with probability %.2g; e-value %.3g so far, %.0f is a verdict", c.Pair.Victim, c.P, test.E, least)
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// coinOf is the coin that was thrown last for a job; nil: none was.
+func (t *trials) coinOf(job string) *experiment.Thrown {
+	for i := range t.coins {
+		if t.coins[i].Pair.Suspect == job {
+			return &t.coins[i]
+		}
+	}
+	return nil
+}
+
 // victimOf the coin that was thrown for a job.
 func (t *trials) victimOf(job string) *cpi.Container {
-	for i := range t.coins {
-		if pair := t.coins[i].Pair; pair.Suspect == job {
-			return t.d.TestOf(pair).Victim
-		}
+	if c := t.coinOf(job); c != nil {
+		return t.d.TestOf(c.Pair).Victim
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/quietcore/quietcore/cpi"
@@ -65,6 +66,20 @@ func (p *watcher) restore(now time.Time, s State) error {
 		return errors.New("the state is another detector's")
 	}
 	return p.d.Restore(now, *s.Detector)
+}
+
+func (p *watcher) throttles(now time.Time) (list []Throttle) {
+	at := p.l.wall(now)
+	for _, c := range p.d.InForce() {
+		if c.Kind != detect.DoCap {
+			continue
+		}
+		victim := p.d.Container(c.Victim)
+		list = append(list, Throttle{Target: p.d.Container(c.Container), Victim: victim, Verdict: true,
+			Why: fmt.Sprintf("the antagonist of %s, capped until %s", victim,
+				at(c.Until).UTC().Format(time.TimeOnly))})
+	}
+	return list
 }
 
 // sampleOf converts a container's result of a window to a sample of the detector.

@@ -60,13 +60,15 @@ type Status struct {
 	// take effect.
 	RestartRequired []string `json:"restartRequired,omitempty"`
 
-	Revision     uint64          `json:"revision"`
-	Settled      bool            `json:"settled"`
-	Connected    bool            `json:"connected"`
-	Synchronised bool            `json:"synchronised"`
-	CPI          CPI             `json:"cpi"`
-	Lending      *Lending        `json:"lending,omitempty"`
-	Topology     json.RawMessage `json:"topology,omitempty"`
+	Revision     uint64 `json:"revision"`
+	Settled      bool   `json:"settled"`
+	Connected    bool   `json:"connected"`
+	Synchronised bool   `json:"synchronised"`
+	CPI          CPI    `json:"cpi"`
+	// Throttled are the containers that the detector has throttled, by namespace/pod/container.
+	Throttled map[string]Throttled `json:"throttled,omitempty"`
+	Lending   *Lending             `json:"lending,omitempty"`
+	Topology  json.RawMessage      `json:"topology,omitempty"`
 }
 
 // Owner is a pod, or a container of one, with CPUs of its own, whether it runs or not.
@@ -98,14 +100,16 @@ func (s *Server) Handler() http.Handler {
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
+	performance := s.performance()
 	// Settled first: everything read after it is at least as new.
 	out := Status{
 		Settled:   (s.Fresh == nil || s.Fresh()) && s.Plugin.Settled(),
-		Connected: s.Plugin.Connected(), Synchronised: s.Plugin.Synchronised(), CPI: s.performance().CPI,
+		Connected: s.Plugin.Connected(), Synchronised: s.Plugin.Synchronised(), CPI: performance.CPI,
 	}
 	view, current := s.Plugin.Look()
 	out.Settled = out.Settled && current
 	out.Containers, out.Pools = script.StateOf(view)
+	out.Throttled = throttledIn(view, performance.Throttled)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
 	out.Unannounced, out.Unseen, out.Short = view.Unannounced, s.Plugin.Unseen(), view.Short
 	out.Powers, out.Waiting = view.Powers, view.Waiting
@@ -122,6 +126,16 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	}
 	out.Topology = doc
 	reply(w, http.StatusOK, out)
+}
+
+func throttledIn(view *policy.Snapshot, by map[string]Throttled) map[string]Throttled {
+	list := map[string]Throttled{}
+	for _, c := range view.Containers {
+		if why, is := by[c.ID]; is {
+			list[c.Namespace+"/"+c.Pod+"/"+c.Name] = why
+		}
+	}
+	return list
 }
 
 // record is a script: the machine, the configuration and every event since the

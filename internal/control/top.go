@@ -15,6 +15,16 @@ import (
 type Performance struct {
 	CPI     CPI
 	Samples map[string]Sample // by container id, of the last window
+	// Throttled are the containers that are throttled for a victim now, by id.
+	Throttled map[string]Throttled
+}
+
+// Throttled says why a container is throttled now.
+type Throttled struct {
+	Victim string `json:"victim,omitempty"` // namespace/pod/container; empty: it has ended
+	// Verdict says that the container was found to disturb the victim; else that is tested.
+	Verdict bool   `json:"verdict"`
+	Why     string `json:"why"`
 }
 
 // CPI is the state of counting. Durations are in seconds.
@@ -140,6 +150,7 @@ type TopContainer struct {
 	UsageSeconds *float64 `json:"usageSeconds,omitempty"`
 	UsageAt      float64  `json:"usageAt,omitempty"`
 	Sample
+	Throttled *Throttled `json:"throttled,omitempty"`
 }
 
 // performance is what is known if no counter runs.
@@ -166,6 +177,9 @@ func (s *Server) top(w http.ResponseWriter, _ *http.Request) {
 		row := TopContainer{
 			ID: c.ID, Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Class: c.Class, Pool: c.Pool,
 			CPUs: states[i].CPUs, CapMilli: c.CapMilli, Sample: performance.Samples[c.ID],
+		}
+		if why, is := performance.Throttled[c.ID]; is {
+			row.Throttled = &why
 		}
 		if u, known := used[c.ID]; known {
 			seconds := u.CPU.Seconds()

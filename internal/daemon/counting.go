@@ -345,6 +345,7 @@ func (p *counting) report() control.Performance {
 	if s.Next = in.Seconds() + s.Window; open {
 		s.Next = s.Window // at most
 	}
+	out.Throttled = throttled(c.loop)
 	w := c.sampler.Latest()
 	if s.Jobs = p.jobs(c.loop); s.Jobs != nil {
 		s.Jobs.Blind = c.events.Load().blind
@@ -369,6 +370,22 @@ func (p *counting) report() control.Performance {
 		out.Samples[o.ID] = one
 	}
 	return out
+}
+
+// throttled are the containers that the detector has throttled, by id.
+func throttled(l *loop.Loop) map[string]control.Throttled {
+	if l == nil {
+		return nil
+	}
+	list := map[string]control.Throttled{}
+	for _, t := range l.Throttles() {
+		one := control.Throttled{Verdict: t.Verdict, Why: t.Why}
+		if t.Victim != nil {
+			one.Victim = t.Victim.String()
+		}
+		list[t.Target.ID] = one
+	}
+	return list
 }
 
 // watchlist says who had a place in a window; nil where all had one.

@@ -191,6 +191,10 @@ func TestADaemonByExperiment(t *testing.T) {
 		if got := n.m.Caps(); len(got) != 1 || got[0].PodUID != "batch" {
 			t.Fatalf("in force: %+v", got)
 		}
+		if why := throttled(l); len(why) != 1 || why["batch"].Verdict || why["batch"].Victim != "default/web/main" ||
+			!strings.Contains(why["batch"].Why, "tested whether it disturbs default/Deployment/web/main") {
+			t.Errorf("it is throttled since %+v", why)
+		}
 		time.Sleep(2 * time.Minute)
 		n.snapshot()
 		if got := n.m.Caps(); len(got) != 0 {
@@ -209,6 +213,9 @@ func TestADaemonByExperiment(t *testing.T) {
 		}
 		n.drive(l, 240, func() bool { return l.Counters().Tests.Verdicts > 0 })
 		// The test of the first daemon goes on: none is begun.
+		if why := throttled(l)["batch"]; !why.Verdict || !strings.Contains(why.Why, "it disturbs default/Deployment/") {
+			t.Errorf("it is capped since %+v", why)
+		}
 		if c := l.Counters().Tests; c.Verdicts != 1 || c.Tests != 0 {
 			t.Errorf("in the next daemon: %+v", c)
 		}

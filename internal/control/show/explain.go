@@ -38,6 +38,7 @@ func explainPod(w io.Writer, s *control.Status, want []string) bool {
 	for _, c := range s.Containers {
 		if c.Namespace == want[0] && c.Pod == want[1] && (len(want) == 2 || c.Container == want[2]) {
 			explain(w, c, s.Pools)
+			explainThrottle(w, c, s.Throttled)
 			found = true
 		}
 	}
@@ -53,6 +54,17 @@ func explainPod(w io.Writer, s *control.Status, want []string) bool {
 		}
 	}
 	return found
+}
+
+// explainThrottle says why a container is throttled now.
+func explainThrottle(w io.Writer, c script.State, throttled map[string]control.Throttled) {
+	why, known := throttled[c.Namespace+"/"+c.Pod+"/"+c.Container]
+	switch {
+	case known:
+		fmt.Fprintf(w, "  throttled %s\n", printable.Text(why.Why))
+	case c.CapMilli != nil:
+		fmt.Fprintln(w, "  throttled by the daemon before this one, until its deadline")
+	}
 }
 
 func explain(w io.Writer, c script.State, pools script.Pools) {
