@@ -55,7 +55,7 @@ func filterFlags(cmd *cobra.Command, f *report.Filter) {
 func newIncidentsList() *cobra.Command {
 	var s report.Source
 	var f report.Filter
-	verdicts := []string{incidents.None, incidents.Observe, incidents.Cap, incidents.Move}
+	verdicts := []string{incidents.None, incidents.Observe, incidents.Test, incidents.Cap, incidents.Move}
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list incidents, the newest first",

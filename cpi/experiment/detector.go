@@ -57,7 +57,8 @@ type Event struct {
 	Until     time.Time
 	Normal    Normal
 	E         float64
-	Arms      [2]Arm // left alone, throttled; of a test's end
+	Arms      [2]Arm  // left alone, throttled; of a test's end
+	Harm      float64 // minutes that the test was charged for
 	Why       string
 }
 
@@ -256,6 +257,8 @@ type Test struct {
 	Victim *cpi.Container // nil: none of the job runs
 	Stage  Stage
 	E      float64
+	Arms   [2]Arm  // left alone, throttled
+	Harm   float64 // minutes that it was charged for, and that were not refunded
 }
 
 // TestOf a pair.
@@ -264,7 +267,7 @@ func (d *Detector) TestOf(key PairKey) Test {
 	if p == nil {
 		return Test{}
 	}
-	return Test{Victim: d.protected(p), Stage: p.stage, E: p.proc.e()}
+	return Test{Victim: d.protected(p), Stage: p.stage, E: p.proc.e(), Arms: p.told(), Harm: p.spent}
 }
 
 // Container returns the newest view of a container.

@@ -300,6 +300,7 @@ func (d *Detector) charge(p *pair, s *suspect, e float64) {
 // conclude tells of a change in a pair's life. A verdict refunds what its own test has
 // spent: it harmed no innocent.
 func (d *Detector) conclude(p *pair, kind Kind, why string) {
+	spent := p.spent
 	if kind == VerdictEvent {
 		if !p.reached {
 			p.reached = true
@@ -310,7 +311,7 @@ func (d *Detector) conclude(p *pair, kind Kind, why string) {
 		p.spent = 0
 	}
 	d.emit(Event{Kind: kind, Victim: d.protected(p), Job: p.key.Suspect, E: p.proc.e(), Why: why,
-		Arms: p.told()})
+		Arms: p.told(), Harm: spent})
 }
 
 // victimOf a pair: the container that it was begun for, or one of the same job.

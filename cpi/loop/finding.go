@@ -9,6 +9,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -36,7 +37,7 @@ type Finding struct {
 	Milli   int64
 	Until   time.Time
 	Outcome *detect.Outcome
-	Test    *Test // of a TestEvent
+	Test    *Test // of a TestEvent and of a test's outcome
 }
 
 // TestEvent is of a test of Target's job for Victim: it begins, or a coin is thrown.
@@ -49,6 +50,10 @@ type Test struct {
 	P     float64 // of throttling, which Until then follows
 	On    bool    // it is throttled
 	E     float64 // e-value so far
+	// Verdict says that the test has found the suspect guilty: the coin is one of a cap.
+	Verdict bool
+	Arms    [2]experiment.Arm // the suspect left alone, and throttled
+	Harm    float64           // minutes that it was charged for
 }
 
 // Throttle says why a container is throttled now.

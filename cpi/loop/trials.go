@@ -306,7 +306,8 @@ func (t *trials) tellCoins(now time.Time) {
 		test := t.d.TestOf(c.Pair)
 		if test.Victim != nil {
 			t.l.report(&Finding{Kind: TestEvent, At: at(now), Victim: test.Victim, Target: t.someOf(c.Pair.Suspect),
-				Until: at(now.Add(t.period)), Test: &Test{Job: c.Pair.Suspect, P: c.P, On: c.On, E: test.E}})
+				Until: at(now.Add(t.period)), Test: &Test{Job: c.Pair.Suspect, P: c.P, On: c.On, E: test.E,
+					Verdict: test.Stage == experiment.Verdict, Arms: test.Arms, Harm: test.Harm}})
 		}
 	}
 }
@@ -366,6 +367,7 @@ func (t *trials) outcome(f *Finding, e *experiment.Event, result detect.Result) 
 	f.Kind, f.Target = detect.OutcomeEvent, t.someOf(e.Job)
 	f.Outcome = &detect.Outcome{Kind: detect.DoCap, Result: result, Before: alone.Excess, After: throttled.Excess,
 		Samples: throttled.Windows, Why: e.Why}
+	f.Test = &Test{Job: e.Job, E: e.E, Verdict: result == detect.Success, Arms: e.Arms, Harm: e.Harm}
 	t.l.report(f)
 }
 

@@ -44,6 +44,7 @@ type episode struct {
 	incidents.Incident
 	ids   map[string]bool // of the containers whose usage is recorded
 	order []string        // their IDs, as in Suspects
+	job   string          // the victim's
 	last  time.Time       // time of the last change
 }
 
@@ -61,6 +62,8 @@ func (r *Recorder) Find(f *loop.Finding) {
 		r.recordCommand(f)
 	case detect.OutcomeEvent:
 		r.recordOutcome(f)
+	case loop.TestEvent:
+		r.recordTest(f)
 	}
 }
 
@@ -82,7 +85,7 @@ func (r *Recorder) recordAnalysis(f *loop.Finding) {
 	if e == nil {
 		r.makeRoom()
 		victim := subject(f.Victim)
-		e = &episode{ids: map[string]bool{}, Incident: incidents.Incident{
+		e = &episode{ids: map[string]bool{}, job: f.Victim.Job, Incident: incidents.Incident{
 			ID: incidents.NewID(f.At, r.o.Node, victim), At: f.At, Node: r.o.Node, Victim: victim,
 			Series: r.before(f.Victim.ID, f.At, cpiOf),
 		}}
@@ -143,7 +146,7 @@ func (r *Recorder) suspects(e *episode, f *loop.Finding) {
 		}
 		e.Suspects = append(e.Suspects, incidents.Suspect{
 			Subject: subject(s.Container), Score: s.Score, Contrast: s.Contrast, Confidence: s.Confidence,
-			Usage: mean(series), Shares: s.Shares, Series: series,
+			Prior: s.Prior, EValue: s.EValue, Usage: mean(series), Shares: s.Shares, Series: series,
 		})
 		e.order = append(e.order, s.ID)
 		e.ids[s.ID] = true
@@ -184,6 +187,8 @@ func verdict(k detect.VerdictKind) string {
 		return incidents.Cap
 	case detect.Move:
 		return incidents.Move
+	case detect.Test:
+		return incidents.Test
 	case detect.Observe:
 		return incidents.Observe
 	}
@@ -234,6 +239,9 @@ func (r *Recorder) end(kind string, f *loop.Finding) {
 }
 
 func (r *Recorder) recordOutcome(f *loop.Finding) {
+	if f.Test != nil {
+		r.recordTest(f)
+	}
 	e := r.open[f.Victim.ID]
 	if e == nil {
 		return
@@ -305,6 +313,10 @@ func (r *Recorder) publish(e *episode) {
 		i.Suspects[k].Series = slices.Clone(i.Suspects[k].Series)
 	}
 	i.Series, i.Antagonists = slices.Clone(i.Series), slices.Clone(i.Antagonists)
+	i.Experiments = slices.Clone(i.Experiments)
+	for k := range i.Experiments {
+		i.Experiments[k].Coins = slices.Clone(i.Experiments[k].Coins)
+	}
 	r.o.Put(i)
 }
 

@@ -15,6 +15,7 @@ const (
 	maxAntagonists = 10
 	maxActions     = 20
 	maxPoints      = 120
+	maxExperiments = 5
 	maxName        = 253
 	maxText        = 1000
 	maxOffset      = 24 * time.Hour
@@ -45,10 +46,24 @@ func Bounded(i Incident) Incident {
 		a.Kind, a.EndedWhy, a.Subject = cut(a.Kind, 20), cut(a.EndedWhy, maxText), a.Subject.bounded()
 		a.From, a.Until, a.Ended = plainTime(a.From), plainTime(a.Until), plainTime(a.Ended)
 	}
+	i.Experiments = slices.Clone(i.Experiments[max(0, len(i.Experiments)-maxExperiments):])
+	for n := range i.Experiments {
+		i.Experiments[n] = i.Experiments[n].bounded()
+	}
 	if !validID(i.ID) {
 		i.ID = NewID(i.At, i.Node, i.Victim)
 	}
 	return i
+}
+
+func (e Experiment) bounded() Experiment {
+	e.Job, e.Result, e.EValue, e.Minutes = cut(e.Job, 2*maxName), cut(e.Result, 20), finite(e.EValue), finite(e.Minutes)
+	e.Alone.CPI, e.Under.CPI = finite(e.Alone.CPI), finite(e.Under.CPI)
+	e.Coins = slices.DeleteFunc(slices.Clone(e.Coins), func(c Coin) bool {
+		return c.Offset.Abs() > maxOffset || c.Length < 0 || c.Length > maxOffset || !(c.P >= 0 && c.P <= 1)
+	})
+	e.Coins = slices.Clone(e.Coins[:min(len(e.Coins), maxPoints)])
+	return e
 }
 
 // keptSuspects are the first ones and every antagonist.
@@ -64,6 +79,7 @@ func (i *Incident) keptSuspects() []Suspect {
 		s.Subject = s.bounded()
 		s.Score, s.Contrast, s.Confidence, s.Usage = finite(s.Score), finite(s.Contrast), finite(s.Confidence), finite(
 			s.Usage)
+		s.Prior, s.EValue = finite(s.Prior), finite(s.EValue)
 		s.Shares = cut(s.Shares, 20)
 		s.Series = points(s.Series)
 		kept = append(kept, s)

@@ -47,6 +47,8 @@ type Suspect struct {
 	Contrast   float64 `json:"contrast"`
 	Confidence float64 `json:"confidence"`
 	Usage      float64 `json:"usage"`            // mean, in CPUs
+	Prior      float64 `json:"prior,omitempty"`  // log odds by which an experiment chooses whom to test
+	EValue     float64 `json:"eValue,omitempty"` // of its test so far; 0: it is untested
 	Shares     string  `json:"shares,omitempty"` // the closest that it shares with the victim: core, L3 or NUMA
 	Series     []Point `json:"series,omitempty"` // usage in CPUs
 }
@@ -55,6 +57,7 @@ type Suspect struct {
 const (
 	None    = "none"    // no suspect can be blamed
 	Observe = "observe" // a suspect is to blame, but nothing is done
+	Test    = "test"    // a suspect is tested
 	Cap     = "cap"
 	Move    = "move"
 	Evict   = "evict" // of actions only
@@ -77,6 +80,39 @@ func (a Action) End() time.Time {
 		return a.Until
 	}
 	return a.Ended
+}
+
+// Experiment is a test of a suspect's job: its containers are throttled in windows that a coin
+// chooses.
+type Experiment struct {
+	Job     string  `json:"job"`              // the suspect, with its namespace
+	Result  string  `json:"result,omitempty"` // Guilty or Innocent; empty: it is not over
+	EValue  float64 `json:"eValue"`
+	Alone   Arm     `json:"leftAlone"`
+	Under   Arm     `json:"throttled"`
+	Minutes float64 `json:"chargedMinutes"` // what it cost the suspect, for less the surer it is
+	Coins   []Coin  `json:"coins,omitempty"`
+}
+
+// Results of an experiment.
+const (
+	Guilty   = "guilty"
+	Innocent = "innocent"
+)
+
+// Arm is how the victim was in the windows of one side of the coin in which the suspect was busy,
+// as far back as the test goes.
+type Arm struct {
+	Windows int     `json:"windows"`
+	CPI     float64 `json:"cpi"` // geometric mean
+}
+
+// Coin is what was thrown for a window.
+type Coin struct {
+	Offset time.Duration `json:"offset"` // of the window's beginning from the incident's time
+	Length time.Duration `json:"length"`
+	P      float64       `json:"p"` // of throttling
+	On     bool          `json:"on"`
 }
 
 // Outcome is the actions' effect on the victim's CPI.
@@ -125,6 +161,8 @@ type Incident struct {
 	Actions     []Action  `json:"actions,omitempty"`
 	Outcome     Outcome   `json:"outcome,omitzero"`
 	Series      []Point   `json:"series,omitempty"` // the victim's CPI
+	// Experiments are the tests that fell into the incident.
+	Experiments []Experiment `json:"experiments,omitempty"`
 }
 
 const idTime = "20060102-150405.000"

@@ -178,7 +178,8 @@ func drawn(t *rapid.T) Incident {
 			number.Draw(t, "samples"), rapid.Int().Draw(t, "tasks")},
 		Suspects: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Suspect {
 			return Suspect{who.Draw(t, "suspect"), number.Draw(t, "score"), number.Draw(t, "contrast"),
-				number.Draw(t, "confidence"), number.Draw(t, "usage"), text.Draw(t, "shares"), series.Draw(t, "series")}
+				number.Draw(t, "confidence"), number.Draw(t, "usage"), number.Draw(t, "prior"), number.Draw(t, "e"),
+				text.Draw(t, "shares"), series.Draw(t, "series")}
 		}), 0, 2).Draw(t, "suspects"),
 		Verdict: text.Draw(t, "verdict"), Antagonists: rapid.SliceOfN(who, 0, 3).Draw(t, "antagonists"),
 		Why: text.Draw(t, "why"),
@@ -188,6 +189,14 @@ func drawn(t *rapid.T) Incident {
 		}), 0, 3).Draw(t, "actions"),
 		Outcome: Outcome{text.Draw(t, "result"), number.Draw(t, "before"), number.Draw(t, "after"),
 			rapid.Int().Draw(t, "n")}, Series: series.Draw(t, "victims"),
+		Experiments: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Experiment {
+			arm := Arm{rapid.Int().Draw(t, "windows"), number.Draw(t, "arm")}
+			return Experiment{text.Draw(t, "job"), text.Draw(t, "result"), number.Draw(t, "e"), arm, arm,
+				number.Draw(t, "minutes"), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Coin {
+					return Coin{time.Duration(rapid.Int64().Draw(t, "offset")),
+						time.Duration(rapid.Int64().Draw(t, "length")), number.Draw(t, "p"), rapid.Bool().Draw(t, "on")}
+				}), 0, 4).Draw(t, "coins")}
+		}), 0, 2).Draw(t, "experiments"),
 	}
 }
 
@@ -198,6 +207,7 @@ func TestAnyIncidentComesBack(t *testing.T) {
 		many := rapid.SampledFrom([]int{1, 1, 1, 50}).Draw(t, "many") // more than is kept
 		in.Suspects, in.Antagonists = slices.Repeat(in.Suspects, many), slices.Repeat(in.Antagonists, many)
 		in.Actions, in.Series = slices.Repeat(in.Actions, many), slices.Repeat(in.Series, many)
+		in.Experiments = slices.Repeat(in.Experiments, many)
 		kept := Bounded(in)
 		if d := cmp.Diff(kept, Bounded(kept)); d != "" {
 			t.Fatalf("what is bounded changes when it is bounded again: %s", d)

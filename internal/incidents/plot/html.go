@@ -40,6 +40,7 @@ func HTML(w io.Writer, i *incidents.Incident) error {
 		fmt.Fprintf(&b, "<h2>Why</h2>\n<p>%s</p>\n", text(i.Why, 1000))
 	}
 	suspects(&b, i)
+	experiments(&b, i)
 	actions(&b, i)
 	spec(&b, i)
 	b.WriteString("</body></html>\n")

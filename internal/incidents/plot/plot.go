@@ -41,6 +41,7 @@ func SVG(w io.Writer, i *incidents.Incident) error {
 	d.frame()
 	d.spans()
 	d.cpi()
+	d.coins()
 	d.usage()
 	d.time()
 	d.b.WriteString("</svg>\n")
@@ -130,6 +131,8 @@ text{font-family:"DejaVu Sans","Segoe UI",Helvetica,Arial,sans-serif;font-size:1
 .unit{font-size:12px;font-weight:600}
 .span{fill:#e69f00;fill-opacity:.20}
 .move{fill:#56b4e9;fill-opacity:.22}
+.coin{fill:none;stroke:#7a5200;stroke-width:.8}
+.on{fill:#7a5200}
 .edge{stroke:#b37a00;stroke-dasharray:2 3}
 .spanlabel{font-size:11px;fill:#7a5200}
 .now{stroke:#1c2333;stroke-width:1.2}
@@ -156,6 +159,8 @@ text{fill:#e8ebf1}
 .grid{stroke:#2b313c}
 .spanlabel{fill:#f0c36a}
 .edge{stroke:#e69f00}
+.coin{stroke:#f0c36a}
+.on{fill:#f0c36a}
 .now,.victim{stroke:#e8ebf1}
 .dot{fill:#e8ebf1}
 .limit{stroke:#ff8a80}

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -74,11 +75,51 @@ func story() *incidents.Incident {
 	return i
 }
 
+// experiment is a story of a detector by experiment: video is throttled in windows that coins
+// choose, index was tested and let be.
+func experiment() *incidents.Incident {
+	i := story()
+	i.Why = "shop/Deployment/video/main disturbs, e-value 236"
+	on := func(m int) bool { return slices.Contains([]int{-5, -3, -2, 0, 2, 3, 4, 6}, m) }
+	for n, m := 0, -10; m <= 7; n, m = n+1, m+1 {
+		busy := m >= -6
+		i.Suspects[0].Series[n].Value, i.Series[n].Value = 0.4, 1.7+0.1*math.Sin(float64(m))
+		if busy {
+			i.Suspects[0].Series[n].Value = 7.5
+			if on(m - 1) {
+				i.Suspects[0].Series[n].Value = 0.5
+			} else {
+				i.Series[n].Value = 3.2 + 0.3*math.Sin(float64(2*m))
+			}
+		}
+	}
+	video := incidents.Experiment{Job: "shop/Deployment/video/main", Result: incidents.Guilty, EValue: 236,
+		Alone: incidents.Arm{Windows: 9, CPI: 3.21}, Under: incidents.Arm{Windows: 7, CPI: 1.72}, Minutes: 2.4}
+	for m := -6; m <= 6; m++ {
+		video.Coins = append(video.Coins, incidents.Coin{Offset: time.Duration(m) * time.Minute, Length: time.Minute,
+			P: 0.5, On: on(m)})
+	}
+	index := incidents.Experiment{Job: "shop/Deployment/index/main", Result: incidents.Innocent, EValue: 0.14,
+		Alone: incidents.Arm{Windows: 4, CPI: 2.6}, Under: incidents.Arm{Windows: 2, CPI: 2.9}, Minutes: 2,
+		Coins: []incidents.Coin{{Offset: -9 * time.Minute, Length: time.Minute, P: 0.25},
+			{Offset: -8 * time.Minute, Length: time.Minute, P: 0.25, On: true},
+			{Offset: -7 * time.Minute, Length: time.Minute, P: 0.25}}}
+	i.Experiments = []incidents.Experiment{index, video}
+	i.Actions[0].From, i.Actions[0].EndedWhy = noon.Add(2*time.Minute), ""
+	i.Actions[0].Until, i.Actions[0].Ended = noon.Add(7*time.Minute), time.Time{}
+	i.Outcome = incidents.Outcome{Result: "success", Before: 3.21, After: 1.72, Samples: 7}
+	return i
+}
+
 func TestPictures(t *testing.T) {
-	for name, draw := range map[string]func(io.Writer, *incidents.Incident) error{"story.svg": SVG,
-		"story.html": HTML} {
+	svg, page := SVG, HTML
+	for name, c := range map[string]struct {
+		draw  func(io.Writer, *incidents.Incident) error
+		story *incidents.Incident
+	}{"story.svg": {svg, story()}, "story.html": {page, story()}, "experiment.svg": {svg, experiment()},
+		"experiment.html": {page, experiment()}} {
 		var b bytes.Buffer
-		if err := draw(&b, story()); err != nil {
+		if err := c.draw(&b, c.story); err != nil {
 			t.Fatal(err)
 		}
 		path := filepath.Join("testdata", name)
@@ -100,6 +141,29 @@ func TestPictures(t *testing.T) {
 		"CPI (cycles per instruction)", "usage (CPUs)", "time (UTC), 2026-11-21", "and 2 more"} {
 		if svg := drawnSVG(t, story()); !strings.Contains(svg, want) {
 			t.Errorf("the picture does not say %q", want)
+		}
+	}
+}
+
+// TestCoins: each window of an experiment is drawn, full where its suspect was throttled.
+func TestCoins(t *testing.T) {
+	svg := drawnSVG(t, experiment())
+	if on, all := strings.Count(svg, `class="coin on"`), strings.Count(svg, `class="coin`); on != 9 || all != 16 {
+		t.Errorf("%d of %d windows are throttled", on, all)
+	}
+	var page bytes.Buffer
+	if err := HTML(&page, experiment()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"coins: video/main, e-value 236", "coins: index/main, e-value 0.14",
+		"shop/Deployment/video/main: throttled, probability of throttling 0.5"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("the picture does not say %q", want)
+		}
+	}
+	for _, want := range []string{"<h2>Experiments</h2>", "guilty", "innocent", "3.21", "1 of 3 throttled"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page does not say %q", want)
 		}
 	}
 }
@@ -135,6 +199,12 @@ func hostile(t *rapid.T) *incidents.Incident {
 		CPI: number.Draw(t, "cpi"), Threshold: number.Draw(t, "threshold"),
 		Spec:    incidents.Spec{Mean: number.Draw(t, "mean"), Platform: name.Draw(t, "platform")},
 		Verdict: name.Draw(t, "verdict"), Why: name.Draw(t, "why"),
+		Experiments: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) incidents.Experiment {
+			return incidents.Experiment{Job: name.Draw(t, "job"), Result: name.Draw(t, "result"),
+				EValue: number.Draw(t, "e"), Coins: []incidents.Coin{{P: number.Draw(t, "p"),
+					Offset: time.Duration(rapid.Int64Range(-1e15, 1e15).Draw(t, "offset")),
+					Length: time.Duration(rapid.Int64Range(-1e15, 1e15).Draw(t, "length")), On: true}}}
+		}), 0, 3).Draw(t, "experiments"),
 		Suspects: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) incidents.Suspect {
 			return incidents.Suspect{Subject: subject.Draw(t, "s"), Score: number.Draw(t, "score"),
 				Shares: name.Draw(t, "shares"), Series: series.Draw(t, "usage")}

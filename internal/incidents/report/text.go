@@ -1,10 +1,12 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/incidents"
@@ -107,6 +109,9 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 		}
 		line("action", "%s of %s from %s, %s", what, a.Subject.Name(), a.From.UTC().Format(time.TimeOnly), end)
 	}
+	for _, x := range i.Experiments {
+		line("experiment", "%s", experimentText(&x))
+	}
 	if o := i.Outcome; o.Result != "" {
 		line("outcome", "%s: mean CPI %s before, %s after, %d samples", o.Result, twoDigits(o.Before),
 			twoDigits(o.After), o.Samples)
@@ -128,6 +133,22 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 			orDash(s.Shares), mark)
 	}
 	t.write(w, columns)
+}
+
+// experimentText is the arms of an experiment, what it cost, and its coins, one a window.
+func experimentText(x *incidents.Experiment) string {
+	const most = 40
+	var coins strings.Builder
+	for _, c := range x.Coins[max(0, len(x.Coins)-most):] {
+		if c.On {
+			coins.WriteByte('#')
+		} else {
+			coins.WriteByte('.')
+		}
+	}
+	return fmt.Sprintf("%s: %s, e-value %.3g; CPI %s in %d windows left alone, %s in %d throttled; charged %.1f "+
+		"minutes; throttled #, left alone .: %s", x.Job, cmp.Or(x.Result, "not over"), x.EValue, twoDigits(x.Alone.CPI),
+		x.Alone.Windows, twoDigits(x.Under.CPI), x.Under.Windows, x.Minutes, orDash(coins.String()))
 }
 
 func orDash(text string) string {
