@@ -3,6 +3,7 @@ module github.com/quietcore/quietcore/hack/chart
 go 1.26.8
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/helm-unittest/helm-unittest v1.1.2
 	github.com/openshift/api v0.0.0-20251111193948-50e2ece149d7
 	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.93.0

@@ -28,12 +28,12 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/util/compatibility"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/apiserver/pkg/warning"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/component-base/featuregate"
 
 	"github.com/quietcore/quietcore/policy"
 )
@@ -72,42 +72,51 @@ const tenants, allowed = "tenants", "trusted"
 
 func newServer(t *testing.T, values string, g grants) *server {
 	t.Helper()
-	objects := decode(t, render(t, Release{Values: parseValues(t, values)}))
-	initial := []runtime.Object{
+	var policies []runtime.Object
+	for _, o := range decode(t, render(t, Release{Values: parseValues(t, values)})) {
+		switch o := o.(type) {
+		case *admissionregistrationv1.ValidatingAdmissionPolicy:
+			completeMatch(o.Spec.MatchConstraints)
+			policies = append(policies, o)
+		case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
+			policies = append(policies, o)
+		}
+	}
+	plugin, err := validating.NewPlugin(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, plugin, policies, g)
+	return &server{t: t, plugin: plugin}
+}
+
+// start gives an admission plugin what it needs, and waits until the policies are in force.
+func start(t *testing.T, plugin interface {
+	admission.Interface
+	admission.InitializationValidator
+	WaitForReady() bool
+}, policies []runtime.Object, g grants) {
+	t.Helper()
+	client := fake.NewClientset(append(policies,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tenants,
 			Labels: map[string]string{"quietcore.dev/Exclusive": "allowed", "quietcore.dev/system": "Allowed"}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: allowed, Labels: map[string]string{
 			"quietcore.dev/exclusive": "allowed", "quietcore.dev/system": "allowed",
 			"quietcore.dev/cap-exempt": "allowed", "quietcore.dev/whole-cores": "allowed",
 			"quietcore.dev/numa-exclusive": "allowed", "quietcore.dev/unmanaged": "allowed",
-			"quietcore.dev/without-request": "allowed", "quietcore.dev/isolated-cpus": "allowed"}}},
-	}
-	for _, o := range objects {
-		switch o := o.(type) {
-		case *admissionregistrationv1.ValidatingAdmissionPolicy:
-			complete(o)
-			initial = append(initial, o)
-		case *admissionregistrationv1.ValidatingAdmissionPolicyBinding:
-			initial = append(initial, o)
-		}
-	}
-	client := fake.NewClientset(initial...)
+			"quietcore.dev/without-request": "allowed", "quietcore.dev/isolated-cpus": "allowed"}}})...)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); factory.Shutdown() })
-	plugin, err := validating.NewPlugin(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	for gvk := range scheme.Scheme.AllKnownTypes() {
 		mapper.Add(gvk, meta.RESTScopeNamespace)
 	}
 	mapper.Add(schema.GroupVersionKind{Group: "topology.node.k8s.io", Version: "v1alpha2",
 		Kind: "NodeResourceTopology"}, meta.RESTScopeRoot)
-	initializer.New(client, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, g,
-		featuregate.NewFeatureGate(),
-		compatibility.DefaultBuildEffectiveVersion(), ctx.Done(), mapper).Initialize(plugin)
+	initializer.New(documented{client}, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, g,
+		utilfeature.DefaultFeatureGate, compatibility.DefaultBuildEffectiveVersion(), ctx.Done(),
+		mapper).Initialize(plugin)
 	if err := plugin.ValidateInitialization(); err != nil {
 		t.Fatal(err)
 	}
@@ -116,14 +125,15 @@ func newServer(t *testing.T, values string, g grants) *server {
 	if !plugin.WaitForReady() {
 		t.Fatal("the policies are not ready")
 	}
-	return &server{t: t, plugin: plugin}
 }
 
-// complete sets what the API server does when it stores a policy.
-func complete(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+// completeMatch sets what the API server does when it stores a policy.
+func completeMatch(m *admissionregistrationv1.MatchResources) {
 	equivalent, all := admissionregistrationv1.Equivalent, admissionregistrationv1.AllScopes
-	m := p.Spec.MatchConstraints
-	m.NamespaceSelector, m.ObjectSelector, m.MatchPolicy = &metav1.LabelSelector{}, &metav1.LabelSelector{}, &equivalent
+	if m.NamespaceSelector == nil {
+		m.NamespaceSelector = &metav1.LabelSelector{}
+	}
+	m.ObjectSelector, m.MatchPolicy = &metav1.LabelSelector{}, &equivalent
 	for i := range m.ResourceRules {
 		m.ResourceRules[i].Scope = &all
 	}

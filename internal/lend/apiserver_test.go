@@ -181,6 +181,23 @@ func (p *plane) create(path, text string) []byte {
 	return p.do(http.MethodPost, path, "application/json", text)
 }
 
+// apply creates the cluster-wide objects of a file.
+func (p *plane) apply(name string) {
+	p.t.Helper()
+	all, err := os.ReadFile(name)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, text := range strings.Split(strings.TrimPrefix(string(all), "---\n"), "\n---\n") {
+		var o struct{ APIVersion, Kind string }
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			p.t.Fatal(err)
+		}
+		plural := strings.Replace(strings.ToLower(o.Kind)+"s", "policys", "policies", 1)
+		p.create("/apis/"+o.APIVersion+"/"+plural, text)
+	}
+}
+
 func (p *plane) merge(path, text string) {
 	p.t.Helper()
 	p.do(http.MethodPatch, path, "application/merge-patch+json", text)
@@ -246,18 +263,7 @@ func (p *plane) pod(name, request string) Pod {
 // the rights in testdata/rights.yaml, and tries what they forbid.
 func TestRealAPIServer(t *testing.T) {
 	p := startPlane(t)
-	rights, err := os.ReadFile("testdata/rights.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, text := range strings.Split(string(rights), "\n---\n") {
-		var o struct{ APIVersion, Kind string }
-		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
-			t.Fatal(err)
-		}
-		plural := strings.Replace(strings.ToLower(o.Kind)+"s", "policys", "policies", 1)
-		p.create("/apis/"+o.APIVersion+"/"+plural, text)
-	}
+	p.apply("testdata/rights.yaml")
 	p.node("n1")
 	p.node("n2")
 
