@@ -413,6 +413,9 @@ var defects = []struct {
 	{"D250", 20091937, []sim.Fault{sim.Errors, sim.Lies, sim.Hangs, sim.Blind, sim.Defects, sim.Disk, sim.Kills,
 		sim.Reconnects, sim.Clock}, sim.PropGrant, false,
 		"the pool's mask is taken for an owner's of fewer CPUs, and an owner has to go since no pool is left"},
+	{"D251", 20073432, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
+		sim.Disk, sim.Kills, sim.Reconnects, sim.Clock, sim.Unplugs}, sim.PropSettle, false,
+		"a cap that was over at the start is left where its cgroup looked gone"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

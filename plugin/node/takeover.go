@@ -123,7 +123,7 @@ func (t *takeover) proceed() {
 			t.reads.forget()
 		}
 	case t.request == nil && left == 0 && !t.c.now.Before(t.retryAt):
-		for _, q := range t.current.unreadable(t.reads.seen, t.c.machine.IsUnread) {
+		for _, q := range t.unreadable(t.current) {
 			t.reads.repeat(q)
 		}
 		t.reads.news = len(t.reads.wanted) == 0 // the unreadable pods have ended
@@ -133,11 +133,15 @@ func (t *takeover) proceed() {
 // readAgain reports whether there are cgroups that could not be read, and schedules the next reads of
 // them: until they are read nothing is written and no owner starts, since their pods may run anywhere.
 func (t *takeover) readAgain(current *taking) bool {
-	if len(current.unreadable(t.reads.seen, t.c.machine.IsUnread)) == 0 {
+	if len(t.unreadable(current)) == 0 {
 		return false
 	}
 	t.retryAt = t.c.now.Add(readAgainAfter)
 	return true
+}
+
+func (t *takeover) unreadable(current *taking) []query {
+	return current.unreadable(t.reads.seen, t.c.machine.IsUnread, t.c.machine.Knows)
 }
 
 // readAgainAfter is how long after a failed read of a possible owner the next one follows.

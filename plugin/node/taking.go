@@ -246,8 +246,9 @@ func (t *taking) capped(c *policy.Container) bool {
 }
 
 // unreadable lists the failed reads of pods whose CPUs nothing else shows, and of containers that may
-// have a cap of ours: those with a cap in the file and, without a file, all.
-func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool) []query {
+// have a cap of ours: those with a cap in the file and, without a file, all. A cgroup that is not found counts as
+// long as the policy knows its container: all of a slice may look gone for a while.
+func (t *taking) unreadable(seen map[query]reading, unread, knows func(id string) bool) []query {
 	var list []query
 	waiting := false
 	for uid, p := range t.answered {
@@ -262,7 +263,7 @@ func (t *taking) unreadable(seen map[query]reading, unread func(uid string) bool
 	for _, c := range t.limits {
 		q := query{cleanOf(c.CgroupPath), ReadAll}
 		found, done := seen[q]
-		if (t.lost || t.capped(&c)) && done && found.err != nil && !errors.Is(found.err, cgroup.ErrGone) {
+		if (t.lost || t.capped(&c)) && done && found.err != nil && knows(c.ID) {
 			list = append(list, q)
 		}
 	}

@@ -515,7 +515,7 @@ func TestOwnersAreHeldBackUntilTheyAreRead(t *testing.T) {
 			if decided != c.want {
 				t.Errorf("decided on: %t, want %t", decided, c.want)
 			}
-			if got := taken.unreadable(seen, both); !slices.Equal(got, c.repetition) {
+			if got := taken.unreadable(seen, both, nil); !slices.Equal(got, c.repetition) {
 				t.Errorf("read again are %v, want %v", got, c.repetition)
 			}
 		})
