@@ -416,6 +416,9 @@ var defects = []struct {
 	{"D251", 20073432, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
 		sim.Disk, sim.Kills, sim.Reconnects, sim.Clock, sim.Unplugs}, sim.PropSettle, false,
 		"a cap that was over at the start is left where its cgroup looked gone"},
+	{"D252", 20064702, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
+		sim.Panics, sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock}, sim.PropSettle, false,
+		"a limit that a read of its pod tells is not corrected, since the container is read later"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

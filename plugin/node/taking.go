@@ -331,9 +331,13 @@ func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool)
 			entered[cleanOf(p.CgroupParent)] = true
 		}
 	}
-	for _, p := range now.event.Containers {
+	for i, p := range now.event.Containers {
 		before, known := t.limits[p.ID]
-		if !known || p.Asked == before.Asked && p.Resources == before.Resources || unread(p.CgroupPath) {
+		if !known || p.Asked == before.Asked && p.Resources == before.Resources {
+			continue
+		}
+		if unread(p.CgroupPath) {
+			now.event.Containers[i] = before // a later read corrects it
 			continue
 		}
 		c.corrected.Containers = append(c.corrected.Containers, policy.ContainerCorrection{
