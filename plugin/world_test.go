@@ -419,6 +419,12 @@ var defects = []struct {
 	{"D252", 20064702, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
 		sim.Panics, sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock}, sim.PropSettle, false,
 		"a limit that a read of its pod tells is not corrected, since the container is read later"},
+	{"D253", 20064702, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
+		sim.Panics, sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock}, sim.PropSettle, false,
+		"a Synchronize that panics takes limits that are not read yet for known"},
+	{"D254", 20064702, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
+		sim.Panics, sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock}, sim.PropSettle, false,
+		"a pod looked gone while a start read it, and the limit of its creation counts"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

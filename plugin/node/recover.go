@@ -24,9 +24,8 @@ type recovery struct {
 	lost   bool // there is no state file, and caps have to be guessed
 	// placed are the pods, by UID, that this daemon placed itself, and what they own; nil: nothing.
 	placed map[string]*policy.Recovered
-	// limited are the containers, by ID, whose limit this daemon manages: the kernel's is ours.
-	limited map[string]bool
-	now     time.Time
+	toldLimits
+	now time.Time
 
 	pool     cpuset.Set                   // the shared pool before the start, as derived from masks
 	slice    cpuset.Set                   // the same by the mask of its slice alone; empty: it has none
@@ -35,6 +34,15 @@ type recovery struct {
 	found    []*running                   // all pods
 	observed map[string]*cgroup.Effective // what was read, by path; nil: no mask
 	resized  []policy.PodResized          // resizes that happened without a daemon
+}
+
+// toldLimits are the limits that the policy has already.
+type toldLimits struct {
+	// limited are the containers, by ID, whose limit this daemon manages: the kernel's is ours.
+	limited map[string]bool
+	// guessed are the containers, by ID, as an earlier taking answered them before they were read: the limits that
+	// the policy has for them are not known to be right.
+	guessed map[string]policy.Container
 }
 
 // Inventory is the runtime's list of pods and of their containers that have not stopped. A

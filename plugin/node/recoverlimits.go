@@ -24,7 +24,7 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 		if sameLimit(limit, stored) {
 			out.StoredLimits = []int64{} // it is in the cgroup only
 		}
-	case !r.known(p.pod.UID) && p.isCap(stored, request):
+	case !r.limitKnown(p.pod.UID, out.ID) && p.isCap(stored, request):
 		// The file does not have the cap, so the container's limit before it is not known. The limit of the
 		// pod's own cgroup applies in any case.
 		out.Resources.LimitMilli, out.Asked.OurQuota = r.podLimit(p), true
@@ -35,15 +35,27 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // we lifted it in the cgroup only
 	case known && !sameLimit(kernel, stored) && r.undone(p.pod.UID, out.Name, kernel):
 		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // the end of a cap, written after a resize
-	case known && r.lost && tighter(kernel, stored):
+	case known && r.unrecorded(out.ID) && tighter(kernel, stored):
 		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // a cap that had expired and was not undone yet
-	case known && r.lost && tighter(stored, kernel): // a cap that the runtime still holds
+	case known && r.unrecorded(out.ID) && tighter(stored, kernel): // a cap that the runtime still holds
 		out.Resources.LimitMilli, out.Asked.OurQuota, out.StoredLimits = kernel, true, []int64{stored}
 	}
 	if out.Asked.OurQuota {
 		out.Asked.Quota = policy.QuotaOf(out.Resources.LimitMilli)
 	}
 	return out
+}
+
+// limitKnown reports whether the policy knows a container's limit.
+func (r *recovery) limitKnown(uid, id string) bool {
+	_, guessed := r.guessed[id]
+	return r.known(uid) && !guessed
+}
+
+// unrecorded reports whether no file shows a container's caps.
+func (r *recovery) unrecorded(id string) bool {
+	_, guessed := r.guessed[id]
+	return r.lost && (r.guessed == nil || guessed)
 }
 
 // owner reports whether a container asks to own CPUs, alone or with the rest of its pod.

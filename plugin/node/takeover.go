@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -23,6 +24,8 @@ type takeover struct {
 	answerBy time.Time
 	retryAt  time.Time       // of reads that failed
 	unread   map[string]bool // pods, by UID, that an earlier takeover left unread
+	// guessed are the containers, by ID, whose limits the policy has as they were answered, not as they were read.
+	guessed map[string]policy.Container
 	// open means that the policy does not have the runtime's latest list, in which may be pods that it does not
 	// know; gen is the writer's batch that has the pods of the last list that it has.
 	open bool
@@ -70,11 +73,11 @@ func (t *takeover) begin(r *Request) {
 	}
 	from := recovery{
 		topo: t.c.machine.Topology(), now: t.c.now,
-		placed: placed, saved: t.saved.Places(), caps: t.saved.Caps, lost: t.saved.Revision == 0 && !t.taken,
-		limited: t.c.writer.limited(),
+		placed: placed, saved: t.saved.Places(), caps: t.saved.Caps, lost: t.saved.Revision == 0,
+		toldLimits: toldLimits{limited: t.c.writer.limited(), guessed: t.guessed},
 	}
-	if t.taken {
-		from.saved, from.caps = nil, nil // older than the machine
+	if t.taken { // the file is older than the machine, but not than what the machine was told unread
+		from.saved, from.caps, from.lost = nil, t.guessedCaps(r.Inventory), from.lost && len(t.guessed) > 0
 	}
 	if t.c.o.Tree.Reads {
 		from.reader = seenReader(nil) // cgroups can be read
@@ -86,6 +89,21 @@ func (t *takeover) begin(r *Request) {
 		t.answerBy = t.c.now.Add(r.Deadline.Sub(t.c.now) / 2)
 	}
 	t.reads.ask(t.current.queries, t.current.urgent)
+}
+
+// guessedCaps are the caps in the file of containers whose limits are guessed.
+func (t *takeover) guessedCaps(listed *Inventory) []state.Cap {
+	uids := map[string]string{} // by sandbox
+	for i := range listed.Pods {
+		uids[listed.Pods[i].Sandbox] = listed.Pods[i].UID
+	}
+	guessed := map[[2]string]bool{} // by the pod's UID and the container's name
+	for _, c := range t.guessed {
+		guessed[[2]string{uids[c.Sandbox], c.Name}] = true
+	}
+	return slices.DeleteFunc(slices.Clone(t.saved.Caps), func(c state.Cap) bool {
+		return !guessed[[2]string{c.PodUID, c.Container}]
+	})
 }
 
 func (t *takeover) next() time.Time {
@@ -120,7 +138,7 @@ func (t *takeover) proceed() {
 		t.reads.news, t.retryAt = false, t.c.now.Add(readAgainAfter) // the retry after a panic is not urgent
 		if t.correct() && left == 0 && !t.readAgain(t.current) {
 			t.current = nil
-			t.reads.forget()
+			t.forget()
 		}
 	case t.request == nil && left == 0 && !t.c.now.Before(t.retryAt):
 		for _, q := range t.unreadable(t.current) {
@@ -128,6 +146,12 @@ func (t *takeover) proceed() {
 		}
 		t.reads.news = len(t.reads.wanted) == 0 // the unreadable pods have ended
 	}
+}
+
+// forget ends a takeover: everything is read.
+func (t *takeover) forget() {
+	t.guessed = nil
+	t.reads.forget()
 }
 
 // readAgain reports whether there are cgroups that could not be read, and schedules the next reads of
@@ -153,10 +177,14 @@ func (t *takeover) answer() {
 	t.request, t.current = nil, nil // if this fails, only the reads stay
 	t.c.unfinished.request = r
 	out := current.answer(t.reads.seen, t.c.machine.IsUnread)
+	before := t.guessed
+	t.guessed = current.guesses(t.reads.seen)
+	maps.Copy(t.guessed, before) // until they are corrected
 	t.c.o.At(failpoint.SyncRead)
 	err := t.c.take(out.event, out.observed).err
 	t.c.o.At(failpoint.SyncTaken)
 	if err != nil {
+		t.guessed = before
 		t.c.reply(Reply{To: r, Err: err})
 		return
 	}
@@ -172,8 +200,9 @@ func (t *takeover) answer() {
 		}
 	}
 	t.followResizes(out.resized)
-	if len(t.reads.wanted) == 0 && len(t.unread) == 0 && t.c.machine.Unread() == 0 && !t.readAgain(current) {
-		t.reads.forget()
+	if len(t.reads.wanted) == 0 && len(t.unread)+len(before) == 0 && t.c.machine.Unread() == 0 &&
+		!t.readAgain(current) {
+		t.forget()
 	} else {
 		t.current, t.reads.news = current, true
 	}
@@ -218,6 +247,9 @@ func (t *takeover) correct() (taken bool) {
 		t.c.waitForAll()
 	}
 	t.current.note(&c.now)
+	guesses := t.current.guesses(t.reads.seen)
+	maps.DeleteFunc(guesses, func(id string, _ policy.Container) bool { _, were := t.guessed[id]; return !were })
+	t.guessed = guesses
 	t.followResizes(c.resized)
 	return true
 }

@@ -182,6 +182,9 @@ func (t *taking) evaluate(seen map[query]reading, unread func(uid string) bool) 
 	var out takingResult
 	out.event = r.synchronized(t.listed)
 	out.observed, out.resized = r.observed, r.resized
+	if t.again {
+		out.event.Caps = nil // the policy has them
+	}
 	t.holdBack(&out, seen, unread)
 	return out
 }
@@ -246,8 +249,9 @@ func (t *taking) capped(c *policy.Container) bool {
 }
 
 // unreadable lists the failed reads of pods whose CPUs nothing else shows, and of containers that may
-// have a cap of ours: those with a cap in the file and, without a file, all. A cgroup that is not found counts as
-// long as the policy knows its container: all of a slice may look gone for a while.
+// have a cap of ours, and of their pods, whose limits may follow the caps: those with a cap in the file and, without
+// a file, all. A cgroup that is not found counts as long as the policy knows its container: all of a slice may look
+// gone for a while.
 func (t *taking) unreadable(seen map[query]reading, unread, knows func(id string) bool) []query {
 	var list []query
 	waiting := false
@@ -260,15 +264,22 @@ func (t *taking) unreadable(seen map[query]reading, unread, knows func(id string
 	if waiting {
 		list = append(list, t.unreadSlices(seen)...)
 	}
-	for _, c := range t.limits {
-		q := query{cleanOf(c.CgroupPath), ReadAll}
-		found, done := seen[q]
-		if (t.lost || t.capped(&c)) && done && found.err != nil && knows(c.ID) {
-			list = append(list, q)
+	pods := t.podsBySandbox()
+	for id, c := range t.guesses(seen) {
+		if !t.unrecorded(id) && !t.capped(&c) || !knows(id) {
+			continue
+		}
+		for _, path := range []string{c.CgroupPath, pods[c.Sandbox].CgroupParent} {
+			q := query{cleanOf(path), ReadAll}
+			if found, done := seen[q]; done && found.err != nil {
+				list = append(list, q)
+			}
 		}
 	}
-	slices.SortFunc(list, func(a, b query) int { return cmp.Compare(a.path, b.path) })
-	return list
+	slices.SortFunc(list, func(a, b query) int {
+		return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.kind, b.kind))
+	})
+	return slices.Compact(list)
 }
 
 // answer is the event for the policy, from the reads so far.
@@ -281,7 +292,37 @@ func (t *taking) answer(seen map[query]reading, unread func(uid string) bool) ta
 			t.answered[uid] = p
 		}
 	}
+	for id, before := range t.guessed {
+		if _, listed := t.limits[id]; listed {
+			t.limits[id] = before // the same of its limit
+		}
+	}
 	return out
+}
+
+// guesses are the answered containers, by ID, that may have a limit of ours and are not read, or their pods are not.
+func (t *taking) guesses(seen map[query]reading) map[string]policy.Container {
+	pods, reader, guessed := t.podsBySandbox(), seenReader(seen), map[string]policy.Container{}
+	for id, c := range t.limits {
+		p := pods[c.Sandbox]
+		if p == nil || !mayBeOurs(p) {
+			continue
+		}
+		_, err := reader.Effective(c.CgroupPath)
+		_, above := reader.Effective(p.CgroupParent)
+		if err != nil || above != nil {
+			guessed[id] = c
+		}
+	}
+	return guessed
+}
+
+func (t *taking) podsBySandbox() map[string]*policy.Pod {
+	pods := make(map[string]*policy.Pod, len(t.listed.Pods))
+	for i := range t.listed.Pods {
+		pods[t.listed.Pods[i].Sandbox] = &t.listed.Pods[i]
+	}
+	return pods
 }
 
 func (t *taking) note(out *takingResult) {
