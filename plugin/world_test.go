@@ -425,6 +425,9 @@ var defects = []struct {
 	{"D254", 20064702, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
 		sim.Panics, sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock}, sim.PropSettle, false,
 		"a pod looked gone while a start read it, and the limit of its creation counts"},
+	{"D255", 20037031, []sim.Fault{sim.Errors, sim.Lies, sim.Unreadable, sim.Defects, sim.Disk, sim.Kills,
+		sim.Reconnects, sim.Clock, sim.Unplugs}, sim.PropSettle, false,
+		"the world wanted the limit of a container that no record shows after the file was lost"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

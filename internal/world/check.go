@@ -217,6 +217,15 @@ func (w *World) recordsSize(p *Pod, c *Container) bool {
 	})
 }
 
+// loseLimits records which limits are lost with the state file: the runtime stores a cap in their place, and kubelet
+// has not written the pod's since, as where a container restarts during a resize. A new daemon takes the pod's.
+func (w *World) loseLimits() {
+	for _, c := range w.node.made() {
+		p := c.Pod
+		c.limitLost = c.limitLost || p.isBE() && c.quota > 0 && p.inPlace.written.limit != p.size().limit
+	}
+}
+
 // home is the cgroup whose mask shows what an owner has.
 func (p *Pod) home() string {
 	if c := p.parts[0].ctr; p.Mixed && c != nil {
@@ -542,7 +551,7 @@ func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string
 		if !left.IsEmpty() && (len(p.parts) == 1 || p.Mixed && c.owns()) { // several containers keep their limits
 			quota.Micros = -1
 		}
-		if e.QuotaMilli != quota.Milli() {
+		if e.QuotaMilli != quota.Milli() && !(c.limitLost && e.QuotaMilli == p.inPlace.written.limit) {
 			return fmt.Sprintf("%s has a quota of %dm, want %dm", c.Path(), e.QuotaMilli, quota.Milli())
 		}
 	}

@@ -402,6 +402,7 @@ func (w *World) daemon(c Choice) bool {
 		w.jump += d
 	case c.Do == "lose" && !w.alive:
 		w.disk = disk{}
+		w.loseLimits()
 	case c.Do == "connect" && w.alive && !n.connected:
 		if view := w.shell.View(); !view.Synced || view.Unread {
 			saved := w.disk.load(w.clock().Add(w.jump), w.elapsed)

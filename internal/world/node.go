@@ -83,6 +83,8 @@ type Container struct {
 	created  time.Time
 	early    bool // it was created before the daemon knew all owners
 	isolated bool // it has been off the CPUs of all owners
+	// limitLost means that nothing shows kubelet's limit any more: see loseLimits.
+	limitLost bool
 	// fallback are the CPUs that it uses since all CPUs of a mask above it went offline.
 	fallback cpuset.Set
 }

@@ -197,7 +197,7 @@ func (w *World) updated(o *part, a Answer) {
 	if c.phase != running {
 		return
 	}
-	c.size, p.inPlace.missed = o.size, a.unconnected
+	c.size, c.limitLost, p.inPlace.missed = o.size, false, a.unconnected
 	c.quota = a.Quota
 	if a.CPUs != "" {
 		c.cpus = a.CPUs
