@@ -43,6 +43,9 @@ func NewWish(p *policy.Pod) *Wish {
 	return w
 }
 
+// Alike says that every node answers two pods alike.
+func (w *Wish) Alike(o *Wish) bool { return w.alike == o.alike }
+
 // Plain says that the pod asks for nothing that the scheduler's other plugins do not know, and
 // for no power that a node's configuration may deny it.
 func (w *Wish) Plain() bool {

@@ -359,13 +359,3 @@ func (p *Plugin) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *f
 	}
 	return []fwk.SignFragment{{Key: "quietcore.dev/wish", Value: string(wish.Says.Class)}}, nil
 }
-
-// EventsToRegister are what may make room. Nodes' ledgers are followed apart, since the
-// framework would keep them all.
-func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
-	return []fwk.ClusterEventWithHint{
-		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}},
-		{Event: fwk.ClusterEvent{Resource: fwk.Node,
-			ActionType: fwk.Add | fwk.UpdateNodeLabel | fwk.UpdateNodeAllocatable}},
-	}, nil
-}
