@@ -191,6 +191,7 @@ var byHand = map[string]string{
 	"e2e-runtimes":        "takes an hour and more",
 	"e2e-kubernetes":      "test has the quick proofs",
 	"test-counters":       "takes an emulated arm64; test has x86",
+	"try-kernels":         "part of test-counters",
 	"test-proof":          "test has the quick proofs",
 	"release":             "release-smoke makes two",
 	"release-twice":       "takes syft; release-smoke is its short form",

@@ -253,15 +253,22 @@ func TestATaskThatIsAloneIsCharged(t *testing.T) {
 	}
 	defer func() { _ = unix.SchedSetaffinity(0, &was) }()
 	const long = 600
-	helper.tell(long)
-	longest := time.Duration(0)
-	for end := monotonic() + long*time.Millisecond; monotonic() < end; {
-		longest = max(longest, monotonic()-time.Duration(atomic.LoadUint64(&c.cpus[cpu].Time)))
-		unix.Nanosleep(&unix.Timespec{Nsec: int64(time.Millisecond)}, nil)
-	}
-	helper.answer()
-	if longest > 300*time.Millisecond {
-		t.Errorf("a CPU with one task was not charged for %v", longest)
+	// A host that stops a guest's CPU stops its ticks; that it does so in every try is no chance.
+	for try := 1; ; try++ {
+		helper.tell(long)
+		longest := time.Duration(0)
+		for end := monotonic() + long*time.Millisecond; monotonic() < end; {
+			longest = max(longest, monotonic()-time.Duration(atomic.LoadUint64(&c.cpus[cpu].Time)))
+			unix.Nanosleep(&unix.Timespec{Nsec: int64(time.Millisecond)}, nil)
+		}
+		helper.answer()
+		if longest <= 300*time.Millisecond {
+			break
+		}
+		t.Logf("a CPU with one task was not charged for %v", longest)
+		if try == attempts {
+			t.Fatalf("in none of %d tries was it charged in time", attempts)
+		}
 	}
 	before := read(t, c)
 	// As if the switch to whatever runs now had not been seen.

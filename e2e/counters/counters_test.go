@@ -85,3 +85,55 @@ func TestTried(t *testing.T) {
 		}
 	}
 }
+
+// A table has a column for each kernel, and says below why something is not there; what the
+// counter itself does not refuse is an error.
+func TestTableOfKernels(t *testing.T) {
+	kernel := func(release, why string, typed bool) []report.Ability {
+		return []report.Ability{{Kernel: release, What: "waits"},
+			{Kernel: release, What: "a trigger", Why: why, Typed: typed}}
+	}
+	older, newer := kernel("5.10", "Linux 5.13\nhas it", true), kernel("6.1", "", false)
+	var text strings.Builder
+	table(&text, [][]report.Ability{older, newer})
+	const want = "| | 5.10 | 6.1 |\n|---|---|---|\n| waits | yes | yes |\n| a trigger | no (1) | yes |\n\n" +
+		"1. Linux 5.13 has it\n"
+	if text.String() != want {
+		t.Errorf("%s\nwant\n%s", text.String(), want)
+	}
+	page := "before\n" + tableBegins + "old\n" + tableEnds + "after\n"
+	if got, err := put(page, want); err != nil || got != strings.Replace(page, "old\n", want, 1) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := put("a page without the lines", want); err == nil {
+		t.Error("a page without the lines took a table")
+	}
+	for name, c := range map[string]struct {
+		all   []report.Ability
+		wrong bool
+	}{
+		"all":                    {newer, false},
+		"refused by the counter": {older, false},
+		"failed":                 {kernel("5.10", "device is busy", false), true},
+		"nothing":                {nil, true},
+	} {
+		if err := typed(c.all); (err != nil) != c.wrong {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestAbilitiesAreUnderstood(t *testing.T) {
+	var console bytes.Buffer
+	want := report.Ability{Kernel: "5.10", What: "a trigger", Why: "Linux 5.13 has it", Typed: true}
+	if err := report.WriteAbility(&console, want); err != nil {
+		t.Fatal(err)
+	}
+	got, err := report.Abilities("a kernel's line\r\n" + strings.ReplaceAll(console.String(), "\n", "\r\n"))
+	if err != nil || len(got) != 1 || got[0] != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := report.Abilities("ability {"); err == nil {
+		t.Error("half a line was understood")
+	}
+}

@@ -190,12 +190,35 @@ const (
 	ARM64 = "arm64"
 )
 
-// newestKernel is the signed kernel with the highest ABI number that apt knows.
-func (b *builder) newestKernel(ctx context.Context, arch string) (string, error) {
-	kernelPackage := regexp.MustCompile(`^linux-image-6\.1\.0-(\d+)-cloud-` + arch + `$`)
+// Suite is a release of Debian.
+type Suite string
+
+// The suites whose cloud kernels guests boot.
+const (
+	Bullseye Suite = "bullseye" // Linux 5.10
+	Bookworm Suite = "bookworm" // 6.1, the kernel of all other guests
+	Trixie   Suite = "trixie"   // 6.12
+)
+
+// kernelPackage matches the names of a suite's signed cloud kernels. What counts them up is the
+// only group.
+func kernelPackage(suite Suite, arch string) *regexp.Regexp {
+	version := `6\.1\.0-(\d+)`
+	switch suite {
+	case Bullseye:
+		version = `5\.10\.0-(\d+)`
+	case Trixie:
+		version = `6\.12\.(\d+)\+deb13`
+	}
+	return regexp.MustCompile(`^linux-image-` + version + `-cloud-` + arch + `$`)
+}
+
+// newestKernel is the signed kernel with the highest number that apt knows.
+func (b *builder) newestKernel(ctx context.Context, suite Suite, arch string) (string, error) {
+	kernelPackage := kernelPackage(suite, arch)
 	for attempt := range 2 {
 		out, err := command(ctx, b.dir, slices.Concat([]string{"apt-cache", "pkgnames"}, b.apt,
-			[]string{"linux-image-6.1.0-"})...)
+			[]string{"linux-image-"})...)
 		if err != nil {
 			return "", err
 		}
@@ -216,7 +239,7 @@ func (b *builder) newestKernel(ctx context.Context, arch string) (string, error)
 			}
 		}
 	}
-	return "", fmt.Errorf("apt knows no linux-image-6.1.0-N-cloud-%s: the guests need Debian 12's package lists", arch)
+	return "", fmt.Errorf("apt knows no package %s: the guests need Debian's package lists (%s)", kernelPackage, suite)
 }
 
 // modules are what the agent's port needs, in the order in which they depend on
@@ -231,7 +254,7 @@ func (b *builder) kernel(ctx context.Context) (string, error) {
 	if err != nil || have != "" {
 		return have, err
 	}
-	name, err := b.newestKernel(ctx, AMD64)
+	name, err := b.newestKernel(ctx, Bookworm, AMD64)
 	if err != nil {
 		return "", err
 	}
@@ -268,10 +291,13 @@ func (b *builder) unpackKernel(ctx context.Context, tmp, name string, modules []
 	return pickModules(tree, tmp, modules)
 }
 
-// foreignKernel is a kernel of another architecture than the host's, without
+// foreignKernel is a kernel of another architecture or suite than the host's, without
 // modules. apt has lists of its own for it: those of the host stay as they are.
-func (b *builder) foreignKernel(ctx context.Context, arch string) (string, error) {
+func (b *builder) foreignKernel(ctx context.Context, suite Suite, arch string) (string, error) {
 	prefix := arch + "-"
+	if suite != Bookworm {
+		prefix += string(suite) + "-"
+	}
 	have, err := b.cached(prefix + "linux-image-*")
 	if err != nil || have != "" {
 		return have, err
@@ -284,18 +310,49 @@ func (b *builder) foreignKernel(ctx context.Context, arch string) (string, error
 	if err := os.MkdirAll(filepath.Join(lists, "lists", "partial"), 0o755); err != nil {
 		return "", err
 	}
-	b.apt = []string{
+	apt := []string{
 		"-o", "APT::Architecture=" + arch, "-o", "APT::Architectures::=" + arch, "-o", "Acquire::Languages=none",
 		"-o", "Dir::State=" + lists, "-o", "Dir::State::status=/dev/null", "-o", "Dir::Cache=" + lists,
 	}
-	name, err := b.newestKernel(ctx, arch)
+	if suite != Bookworm {
+		source, err := b.source(ctx, suite)
+		if err != nil {
+			return "", err
+		}
+		file := filepath.Join(lists, "sources.list")
+		if err := os.WriteFile(file, []byte(source), 0o644); err != nil {
+			return "", err
+		}
+		apt = append(apt, "-o", "Dir::Etc::sourcelist="+file, "-o", "Dir::Etc::sourceparts=/dev/null")
+	}
+	b.apt = apt
+	name, err := b.newestKernel(ctx, suite, arch)
 	if err != nil {
 		return "", err
 	}
 	return b.once(prefix+name, func(tmp string) error { return b.unpackKernel(ctx, tmp, name, nil) })
 }
 
+// source is a line for apt that names a suite at the mirror which the host has its own from.
+func (b *builder) source(ctx context.Context, suite Suite) (string, error) {
+	out, err := command(ctx, b.dir, "apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)",
+		"Created-By: Packages")
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(out) {
+		f := strings.Fields(line)
+		if len(f) == 3 && strings.HasSuffix(f[0], "/debian/") && !strings.Contains(f[1], "-") && f[2] == "main" {
+			return fmt.Sprintf("deb %s %s main\n", f[0], suite), nil
+		}
+	}
+	return "", fmt.Errorf("apt has no mirror of Debian's main archive, which the kernel of %s comes from", suite)
+}
+
 func pickModules(tree, into string, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
 	wanted := map[string]bool{}
 	for _, m := range names {
 		wanted[m+".ko"] = true

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 // program.
 type Bare struct {
 	Arch     string            // AMD64 or ARM64; the kernel is Debian's of that architecture
+	Suite    Suite             // whose kernel it is; empty: Bookworm
 	CPUs     int               // ARM64: 1, since all CPUs of an instruction-counting QEMU count together
 	Cache    string            // where kernels are kept between runs
 	Init     string            // the program, static; the guest is over when it ends
@@ -39,10 +41,11 @@ func Busybox(ctx context.Context, cache string, progress io.Writer) (string, err
 // shows how the program ended.
 func (g Bare) Run(ctx context.Context, out io.Writer) error {
 	kernel, err := locked(g.Cache, g.Progress, func(b *builder) (string, error) {
-		if g.Arch == AMD64 {
+		suite := cmp.Or(g.Suite, Bookworm)
+		if g.Arch == AMD64 && suite == Bookworm {
 			return b.kernel(ctx)
 		}
-		return b.foreignKernel(ctx, g.Arch)
+		return b.foreignKernel(ctx, suite, g.Arch)
 	})
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/quietcore/quietcore/e2e/counters/ability"
 	"github.com/quietcore/quietcore/e2e/counters/report"
 	"github.com/quietcore/quietcore/e2e/tracepoints"
 )
@@ -51,17 +52,29 @@ func perform(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == report.Instructions:
 		return errors.Join(countInstructions(), checkPMU())
+	case len(args) == 1 && args[0] == report.Tries:
+		return tryAll()
 	case len(args) == 2 && args[0] == report.Tests:
-		return runTests(args[1])
+		return errors.Join(tryAll(), runTests(args[1]))
 	}
 	return fmt.Errorf("arguments are %q", args)
 }
 
-// runTests runs cpi/counter's own tests, which compare with the kernel.
-func runTests(which string) error {
+// tryAll reports what counting can do on this kernel.
+func tryAll() error {
 	if err := tracepoints.Hold(); err != nil {
 		return err
 	}
+	for _, a := range ability.Try(cgroups, "") {
+		if err := report.WriteAbility(os.Stdout, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// runTests runs cpi/counter's own tests, which compare with the kernel.
+func runTests(which string) error {
 	cmd := exec.Command("/counter.test", "-test.v", "-test.short", "-test.timeout=10m", "-test.run="+which)
 	cmd.Env = append(os.Environ(), "PATH=/bin", "TMPDIR=/tmp", "QUIETCORE_CI=1", "QUIETCORE_HOTPLUG=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout

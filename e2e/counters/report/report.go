@@ -13,7 +13,8 @@ import (
 // What a guest can do.
 const (
 	Instructions = "instructions" // programs of known length, counted
-	Tests        = "tests"        // the tests of cpi/counter
+	Tests        = "tests"        // the tests of cpi/counter, and the tries
+	Tries        = "tries"        // what counting can do on the kernel
 )
 
 // Idle is the case of a CPU that waits.
@@ -21,6 +22,7 @@ const Idle = "idle"
 
 const (
 	figure = "figure "
+	able   = "ability "
 	done   = "guest: done"
 	failed = "guest: failed: "
 )
@@ -37,13 +39,25 @@ type Group struct {
 	Missed               uint64 // switches of the machine that were not seen
 }
 
+// Ability is whether counting can do something on a kernel.
+type Ability struct {
+	Kernel, What string
+	Why          string // it cannot; empty: it can
+	Typed        bool   // the counter itself says so, by its UnsupportedError
+}
+
 // Write writes a group's figures as a line.
-func Write(w io.Writer, g Group) error {
-	text, err := json.Marshal(g)
+func Write(w io.Writer, g Group) error { return write(w, figure, g) }
+
+// WriteAbility writes an ability as a line.
+func WriteAbility(w io.Writer, a Ability) error { return write(w, able, a) }
+
+func write(w io.Writer, kind string, what any) error {
+	text, err := json.Marshal(what)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s%s\n", figure, text)
+	_, err = fmt.Fprintf(w, "%s%s\n", kind, text)
 	return err
 }
 
@@ -82,4 +96,21 @@ func Groups(console string) ([]Group, error) {
 		return groups, errors.New("the guest ended without a word")
 	}
 	return groups, nil
+}
+
+// Abilities reads all abilities.
+func Abilities(console string) ([]Ability, error) {
+	var all []Ability
+	for line := range strings.Lines(console) {
+		text, ok := strings.CutPrefix(strings.TrimRight(line, "\r\n"), able)
+		if !ok {
+			continue
+		}
+		var a Ability
+		if err := json.Unmarshal([]byte(text), &a); err != nil {
+			return all, fmt.Errorf("the guest's line %q: %w", line, err)
+		}
+		all = append(all, a)
+	}
+	return all, nil
 }
