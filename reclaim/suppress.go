@@ -178,6 +178,65 @@ func Choose(t *topology.Topology, m Masks, cpus int) cpuset.Set {
 	return chosen
 }
 
+// First returns the CPUs that Choose gives before all others: the cores with reserved
+// CPUs.
+func First(t *topology.Topology, m Masks) cpuset.Set {
+	var first cpuset.Set
+	for _, cores := range m.queues(t)[0] {
+		for _, core := range cores {
+			for _, cpu := range t.Cores()[core].CPUs {
+				if m.Pool.Has(cpu) {
+					first.Add(cpu)
+				}
+			}
+		}
+	}
+	return first
+}
+
+// Retreat keeps batch pods on the reserved CPUs, which production never owns, while they
+// need no others. The zero Retreat leaves them all that they may use.
+type Retreat struct {
+	fits time.Duration
+	on   bool
+}
+
+// Demand is what batch pods use, and what others leave of the CPUs that they would have
+// alone.
+type Demand struct {
+	Batch float64 // CPUs
+	Room  float64 // CPUs
+	Waits bool    // some batch pod waited for a CPU, for longer than an idle machine explains
+	Known bool    // all of this was measured
+	Span  time.Duration
+}
+
+const (
+	// retreatAfter is how long batch pods have to use little: whoever is driven out by
+	// a burst has all CPUs for a minute.
+	retreatAfter = time.Minute
+	// retreatBelow and retreatUpTo are shares of the room. Batch pods retreat to CPUs of
+	// which they need less than half, and leave them before they use all.
+	retreatBelow = 0.5
+	retreatUpTo  = 0.9
+)
+
+// Step says whether batch pods have the reserved CPUs alone. It gives them the others in
+// the step that sees them wait or use most of the room, and whenever that is not known.
+func (r *Retreat) Step(d Demand) bool {
+	switch {
+	case !d.Known || d.Waits || !amount(d.Batch) || !(d.Batch < retreatUpTo*d.Room):
+		*r = Retreat{}
+	case r.on:
+	case d.Batch >= retreatBelow*d.Room:
+		r.fits = 0
+	default:
+		r.fits += max(d.Span, 0)
+		r.on = r.fits >= retreatAfter
+	}
+	return r.on
+}
+
 // queue holds core indexes, ascending, by index of the NUMA node.
 type queue [][]int
 

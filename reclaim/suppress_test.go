@@ -2,6 +2,7 @@ package reclaim
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -243,6 +244,9 @@ func TestChooseKeepsItsPromises(t *testing.T) {
 			if got.IsEmpty() != m.Pool.Minus(kept).IsEmpty() {
 				t.Fatalf("%d CPUs are %s of %s", want, got, m.Pool.Minus(kept))
 			}
+			if alone := First(top, m); !alone.IsEmpty() && !alone.SubsetOf(&got) && !got.SubsetOf(&alone) {
+				t.Fatalf("%d CPUs are %s: not the reserved cores %s first", want, got, alone)
+			}
 			first := Choose(top, m, 0)
 			if got.Count() > max(want, first.Count()) {
 				t.Fatalf("%d CPUs are %d", want, got.Count())
@@ -278,5 +282,49 @@ func BenchmarkChoose(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		Choose(top, m, 200)
+	}
+}
+
+// Batch pods retreat to CPUs of which they need less than half for a minute, and have the others
+// back in the step that sees them need more.
+func TestRetreat(t *testing.T) {
+	const calm = 60
+	steps := func(n int, d Demand) []Demand { return slices.Repeat([]Demand{d}, n) }
+	little := Demand{Batch: 0.9, Room: 2, Known: true, Span: time.Second}
+	with := func(change func(*Demand)) Demand {
+		d := little
+		change(&d)
+		return d
+	}
+	waits := with(func(d *Demand) { d.Waits = true })
+	half := with(func(d *Demand) { d.Batch = 1 })
+	most := with(func(d *Demand) { d.Batch = 1.7 })
+	for name, c := range map[string]struct {
+		steps []Demand
+		want  bool
+	}{
+		"at first":         {steps(calm-1, little), false},
+		"after a minute":   {steps(calm, little), true},
+		"half of the room": {steps(2*calm, half), false},
+		"more once there":  {append(steps(calm, little), steps(calm, most)...), true},
+		"nearly all of it": {append(steps(calm, little), with(func(d *Demand) { d.Batch = 1.8 })), false},
+		"they wait":        {append(steps(calm, little), waits), false},
+		"they waited":      {slices.Concat(steps(calm, little), steps(1, waits), steps(calm-1, little)), false},
+		"once more":        {slices.Concat(steps(calm, little), steps(1, waits), steps(calm, little)), true},
+		"not known":        {append(steps(calm, little), with(func(d *Demand) { d.Known = false })), false},
+		"not a number":     {append(steps(calm, little), with(func(d *Demand) { d.Batch = math.NaN() })), false},
+		"others use it":    {append(steps(calm, little), with(func(d *Demand) { d.Room = -1 })), false},
+		"there are none":   {steps(2*calm, Demand{Known: true, Span: time.Second}), false},
+		"a clock that goes back": {slices.Concat(steps(calm-1, little),
+			steps(1, with(func(d *Demand) { d.Span = -time.Hour })), steps(1, little)), true},
+	} {
+		var r Retreat
+		got := false
+		for _, d := range c.steps {
+			got = r.Step(d)
+		}
+		if got != c.want {
+			t.Errorf("%s: retreated %t, want %t", name, got, c.want)
+		}
 	}
 }

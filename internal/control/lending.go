@@ -21,6 +21,8 @@ type Lending struct {
 	Budget     float64 `json:"budget"` // what BE pods may use in total
 	Pool       int     `json:"pool"`   // CPUs of the whole best-effort pool
 	Suppressed string  `json:"suppressed"`
+	// Retreated says that these are the reserved CPUs, of which best effort needs no more.
+	Retreated bool `json:"retreated,omitempty"`
 	// Quota limits best effort as a whole if a set of CPUs cannot; 0: none.
 	Quota float64 `json:"quota,omitempty"`
 	Blind bool    `json:"blind,omitempty"`

@@ -184,6 +184,7 @@ func (l *lending) stats() *metrics.Lending {
 		m.Used = &metrics.Used{Production: s.Production, Batch: s.Batch, Outside: s.Outside}
 	}
 	switch {
+	case s.Retreated: // what it does not use is not withheld
 	case !s.Suppressed.IsEmpty():
 		m.Withheld = float64(s.Pool - s.Suppressed.Count())
 	case s.QuotaMilli > 0:
@@ -212,6 +213,7 @@ func (l *lending) report(ctx context.Context) *control.Lending {
 	out.Capacity, out.Production, out.Batch, out.Outside, out.Known =
 		s.Capacity, s.Production, s.Batch, s.Outside, s.Known
 	out.Budget, out.Pool, out.Suppressed, out.Blind = s.Budget.CPUs, s.Pool, s.Suppressed.String(), s.Budget.Blind
+	out.Retreated = s.Retreated
 	out.Quota = float64(s.QuotaMilli) / 1000
 	if s.Estimated {
 		out.Estimate = &control.Estimate{

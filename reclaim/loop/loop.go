@@ -109,6 +109,7 @@ type Status struct {
 	Apart      int        // CPUs that best effort may not use
 	Owned      int        // of these, the CPUs of owners
 	Suppressed cpuset.Set // what best effort is left with; empty: its whole pool
+	Retreated  bool       // these are the reserved CPUs, which suffice it; the budget allows more
 	QuotaMilli int64      // its quota where narrowing CPUs is impossible; 0: none
 	Estimate
 	Evictions, Refusals uint64 // totals
@@ -172,6 +173,7 @@ type shared struct {
 // suppression is the state of narrowing best effort.
 type suppression struct {
 	suppressor reclaim.Suppressor
+	retreat    reclaim.Retreat
 	sent       policy.BESuppressed
 	sentOnce   bool
 	squeezed   time.Time // when best effort reached its floor; zero: it is above
@@ -313,7 +315,13 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, k
 		Span: span,
 		Own:  float64(s.Owned), OnShared: s.OnShared,
 	})
-	chosen := reclaim.Choose(node.Topology, masks(node), int(s.Budget.CPUs))
+	m := masks(node)
+	chosen := reclaim.Choose(node.Topology, m, int(s.Budget.CPUs))
+	first := reclaim.First(node.Topology, m)
+	fits := l.retreat.Step(l.demand(s, first.Count(), span))
+	if s.Retreated = fits && first != chosen && first.SubsetOf(&chosen); s.Retreated {
+		chosen = first
+	}
 	quota := int64(0)
 	switch {
 	case chosen == node.BEWhole:
@@ -324,7 +332,11 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, k
 	wasQuota := s.QuotaMilli
 	s.QuotaMilli = quota
 	s.Suppressed = chosen
-	l.recordNarrowed(s, was, node.BEWhole)
+	if s.Retreated {
+		l.squeezed = time.Time{} // nothing is taken from anybody
+	} else {
+		l.recordNarrowed(s, was, node.BEWhole)
+	}
 	l.recordLimited(s, wasQuota)
 	next := policy.BESuppressed{CPUs: chosen, QuotaMilli: quota}
 	if l.sentOnce && next == l.sent {
@@ -335,6 +347,14 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, k
 		return
 	}
 	l.sent, l.sentOnce = next, true
+}
+
+// demand is what best effort needs of so many CPUs, its first ones. What runs outside of
+// pods is assumed to run there, and production's use to be spread over all CPUs.
+func (l *Loop) demand(s *Status, first int, span time.Duration) reclaim.Demand {
+	share := float64(first) / max(s.Capacity, 1)
+	return reclaim.Demand{Batch: s.Batch, Room: float64(first) - s.Outside - s.Production*share,
+		Waits: l.waits, Known: s.Known && l.pressure, Span: span}
 }
 
 // quotaOf converts a budget to a quota, in steps that are worth a write.

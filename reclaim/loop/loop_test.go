@@ -31,6 +31,7 @@ type node struct {
 	periods map[string][2]float64 // all, and those in which it was stopped
 	follows map[string]string
 	broken  bool
+	blind   bool // the kernel exposes no pressure
 
 	offers     []int64
 	evicted    []string
@@ -79,7 +80,7 @@ func (n *node) Follow(id, path string) error { n.follows[id] = path; return nil 
 func (n *node) Forget(id string)             { delete(n.follows, id) }
 func (n *node) Read(dst []usage.Reading) []usage.Reading {
 	for id := range n.follows {
-		r := usage.Reading{ID: id, At: n.now, CPU: n.used[id], Waiting: n.waited[id], Pressure: true}
+		r := usage.Reading{ID: id, At: n.now, CPU: n.used[id], Waiting: n.waited[id], Pressure: !n.blind}
 		r.Periods, r.Throttled = uint64(n.periods[id][0]), uint64(n.periods[id][1])
 		if n.broken {
 			r = usage.Reading{ID: id, At: n.now, Err: cgroup.ErrGone}
@@ -649,6 +650,7 @@ func TestNarrowingIsRecorded(t *testing.T) {
 	n := newNode(t)
 	n.run("web", policy.LS, 4000, 0)
 	n.run("batch", policy.BE, 0, 4000)
+	n.load["batch"] = 3 // more than the reserved CPUs have
 	l := n.start(nil)
 	l.o.Suppression.Threshold = 100
 	for _, c := range []struct {
@@ -961,6 +963,8 @@ func TestNothingIsLentBeforeItIsKnownWhoRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := newNode(t)
+	n.run("batch", policy.BE, 0, 4000)
+	n.load["batch"] = 3
 	ready := false
 	l := n.start(estimator)
 	l.o.Ready = func() bool { return ready }

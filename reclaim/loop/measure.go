@@ -18,6 +18,9 @@ type measurement struct {
 	readings []usage.Reading
 	lastLook time.Time
 	since    since
+	// waits says that some batch pod waited for CPUs in the last look; pressure, that the
+	// kernel tells of each.
+	waits, pressure bool
 }
 
 // meter measures one pod between looks, and since the last estimate.
@@ -69,6 +72,7 @@ func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
 	}
 	s := l.Status()
 	s.Production, s.OnShared, s.Batch, s.Outside, s.Known = 0, 0, 0, 0, true
+	l.waits, l.pressure = false, true
 	l.readings = l.o.Usage.Read(l.readings[:0])
 	whole, rooted := 0.0, false
 	for i := range l.readings {
@@ -89,7 +93,7 @@ func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
 		}
 		use, span, ok := m.Use(r.At, r.CPU)
 		now := reclaim.Totals{Waiting: r.Waiting, Periods: r.Periods, Throttled: r.Throttled}
-		hid := ok && now.Hid(m.totals, span)
+		hid, waited := ok && now.Hid(m.totals, span), ok && now.Waited(m.totals, span)
 		m.totals = now
 		if !ok {
 			continue
@@ -105,6 +109,7 @@ func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
 			s.OnShared += kept.onSharedCPUs(r.ID, use)
 		case policy.BE:
 			s.Batch += use
+			l.waits, l.pressure = l.waits || waited, l.pressure && r.Pressure
 		default:
 			s.Outside += use
 		}

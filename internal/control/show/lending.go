@@ -53,10 +53,15 @@ func lendingLines(l *control.Lending) []string {
 		if l.Suppressed != "" {
 			left = fmt.Sprintf("%s of %d", l.Suppressed, l.Pool)
 		}
+		retreated := ""
+		if l.Retreated {
+			retreated = ": the reserved ones, which suffice it"
+		}
 		if l.Quota > 0 {
 			left += fmt.Sprintf(", which hold %.2f CPUs by a quota,", l.Quota)
 		}
-		add("best effort%s: a budget of %.2f CPUs, on CPUs %s of its pool", would(l.Suppression), l.Budget, left)
+		add("best effort%s: a budget of %.2f CPUs, on CPUs %s of its pool%s", would(l.Suppression), l.Budget, left,
+			retreated)
 	}
 	if e := l.Estimate; e != nil {
 		add("lent%s: %.2f CPUs offered; %.2f promised, %.2f needed (%d idle pods); production leaves %.2f",

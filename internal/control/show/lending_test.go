@@ -48,6 +48,13 @@ func TestStatusSaysWhatIsLentAndWhyItWasTakenBack(t *testing.T) {
 		t.Error("a tenant's name moves the cursor")
 	}
 	b.Reset()
+	small := lent()
+	small.Retreated, small.Suppressed = true, "0-1"
+	want := "on CPUs 0-1 of 16 of its pool: the reserved ones, which suffice it"
+	if err := writeLending(&b, small); err != nil || !strings.Contains(b.String(), want) {
+		t.Errorf("%v, no %q in\n%s", err, want, b.String())
+	}
+	b.Reset()
 	if err := writeLending(&b, nil); err != nil || b.Len() > 0 {
 		t.Errorf("%q, %v where lending is off", b.String(), err)
 	}
