@@ -109,7 +109,7 @@ type Status struct {
 	Apart      int        // CPUs that best effort may not use
 	Owned      int        // of these, the CPUs of owners
 	Suppressed cpuset.Set // what best effort is left with; empty: its whole pool
-	Retreated  bool       // these are the reserved CPUs, which suffice it; the budget allows more
+	Retreated  bool       // these are the reserved CPUs, which are enough for it; the budget allows more
 	QuotaMilli int64      // its quota where narrowing CPUs is impossible; 0: none
 	Estimate
 	Evictions, Refusals uint64 // totals

@@ -55,7 +55,7 @@ func lendingLines(l *control.Lending) []string {
 		}
 		retreated := ""
 		if l.Retreated {
-			retreated = ": the reserved ones, which suffice it"
+			retreated = ": the reserved ones, which are enough for it"
 		}
 		if l.Quota > 0 {
 			left += fmt.Sprintf(", which hold %.2f CPUs by a quota,", l.Quota)

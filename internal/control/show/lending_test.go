@@ -50,7 +50,7 @@ func TestStatusSaysWhatIsLentAndWhyItWasTakenBack(t *testing.T) {
 	b.Reset()
 	small := lent()
 	small.Retreated, small.Suppressed = true, "0-1"
-	want := "on CPUs 0-1 of 16 of its pool: the reserved ones, which suffice it"
+	want := "on CPUs 0-1 of 16 of its pool: the reserved ones, which are enough for it"
 	if err := writeLending(&b, small); err != nil || !strings.Contains(b.String(), want) {
 		t.Errorf("%v, no %q in\n%s", err, want, b.String())
 	}
