@@ -403,7 +403,8 @@ func (t *trials) analysis(f *Finding, e *experiment.Event) {
 	case len(e.Suspects) > 0 && e.Suspects[0].Prior >= experiment.PriorToTest:
 		f.Verdict = detect.Observe
 		s := &e.Suspects[0]
-		f.Why = fmt.Sprintf("%s is the most suspicious (%.1f), and untested: %s", s.Job, s.Prior, e.Why)
+		f.Why = fmt.Sprintf("%s is the most suspicious (score %.1f; %.0f %% of those with such a score are guilty, on "+
+			"simulated machines), and untested: %s", s.Job, s.Prior, 100*experiment.PrecisionOf(s.Prior), e.Why)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/hack/evalcpi/world"
 )
 
@@ -54,6 +55,25 @@ func TestFewMachines(t *testing.T) {
 }
 
 // TestIntervals of 95 %, against tables.
+// TestScores: what an untested suspect is said to be worth is what was measured.
+func TestScores(t *testing.T) {
+	var s scores
+	for _, kind := range slices.Concat(world.WithGuilty(), world.Calm()) {
+		if err := s.observe(kind, 2, 7_000_000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, n := range s {
+		// Analyses of one machine resemble one another, hence the width.
+		low, high := interval(n.guilty, n.of)
+		if said := experiment.Precisions()[i].Guilty; n.of < 20 || said < low-0.12 || said > high+0.12 {
+			t.Errorf("score from %g on: %d of %d guilty, said is %.2f", experiment.Precisions()[i].From, n.guilty, n.of,
+				said)
+		}
+	}
+	t.Log("\n" + s.String())
+}
+
 func TestIntervals(t *testing.T) {
 	for _, c := range []struct {
 		k, n      int

@@ -21,6 +21,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 1_000_000, "of the first machine; the constants were tuned on lower ones")
 	flag.StringVar(&o.docs, "write", "", "folder of the table detector.md")
 	flag.StringVar(&o.google, "google", "", "google2019_cpi_sample.csv.gz: judge real CPIs too")
+	flag.BoolVar(&o.scores, "scores", false, "only count how often the most suspicious job is guilty, by its score")
 	kinds := flag.String("kinds", "", "only these, separated by commas")
 	only := flag.String("detectors", strings.Join(names(detectors()), ","), "which detectors")
 	flag.Parse()
@@ -38,6 +39,7 @@ type options struct {
 	trials       int
 	seed         uint64
 	docs, google string
+	scores       bool
 	kinds        []world.Kind
 	detectors    []detector
 }
@@ -77,6 +79,16 @@ func names(list []detector) []string {
 }
 
 func run(o options) error {
+	if o.scores {
+		var all scores
+		for _, kind := range o.kinds {
+			if err := all.observe(kind, o.trials, o.seed); err != nil {
+				return err
+			}
+		}
+		fmt.Print(&all)
+		return nil
+	}
 	s := &study{options: o}
 	if o.google != "" {
 		jobs, err := readGoogle(o.google)

@@ -99,6 +99,9 @@ func (j *Jobs) String() string {
 	}
 	if n := j.LackSamples; n > 0 {
 		text := fmt.Sprintf("%d lack samples (%d in each of %d containers)", n, j.MinTaskSamples, j.MinTasks)
+		if j.MinTasks == 1 {
+			text = fmt.Sprintf("%d lack samples (%d of all their containers)", n, j.MinTaskSamples)
+		}
 		if j.Next != nil {
 			text += fmt.Sprintf(", the first for %s at least", config.Duration(time.Duration(*j.Next)*time.Second))
 		}

@@ -13,7 +13,7 @@ func TestTopIsTheSnapshotWithWhatIsUsed(t *testing.T) {
 		s.Performance = func() Performance {
 			return Performance{CPI: CPI{Mode: "observe", Counting: true, Age: &age}, Samples: map[string]Sample{
 				"db-1": {CPI: &cpi}, "batch-1": {Why: "it ran too little"}, "gone": {CPI: &cpi},
-			}}
+			}, Throttled: map[string]Throttled{"batch-1": {Victim: "shop/db/main", Why: "a test"}, "gone": {}}}
 		}
 		s.Usage = func(view *policy.Snapshot) map[string]Used {
 			return map[string]Used{view.Containers[0].ID: {CPU: 1500 * time.Millisecond, At: time.Minute}}
@@ -36,7 +36,15 @@ func TestTopIsTheSnapshotWithWhatIsUsed(t *testing.T) {
 	if db.Pod != "db" || db.CPUs != "0-3" || db.UsageSeconds != nil || *db.Sample.CPI != 1.25 {
 		t.Errorf("%+v", db)
 	}
+	if batch.Throttled == nil || batch.Throttled.Victim != "shop/db/main" || batch.Throttled.Verdict ||
+		db.Throttled != nil {
+		t.Errorf("throttled: %+v, %+v", batch.Throttled, db.Throttled)
+	}
 	s, err := client.Status(limited(t))
+	if at := batch.Namespace + "/batch/" + batch.Container; err == nil && (len(s.Throttled) != 1 ||
+		s.Throttled[at].Why != "a test") {
+		t.Errorf("throttled: %+v, want %s", s.Throttled, at)
+	}
 	if err != nil || !s.CPI.Counting || s.CPI.Mode != "observe" {
 		t.Errorf("status: %+v, %v", s.CPI, err)
 	}
@@ -49,5 +57,12 @@ func TestTopOfADaemonThatDoesNotCount(t *testing.T) {
 	if err != nil || got.CPI.Counting || got.CPI.Why == "" || len(got.Containers) != 2 ||
 		got.Containers[0].UsageSeconds != nil {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+func TestJobsOfOneContainer(t *testing.T) {
+	j := Jobs{Judged: 2, LackSamples: 1, MinTasks: 1, MinTaskSamples: 40}
+	if got := j.String(); got != "2 of 3 jobs are judged; 1 lack samples (40 of all their containers)" {
+		t.Error(got)
 	}
 }

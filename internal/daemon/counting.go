@@ -17,6 +17,7 @@ import (
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/cpi/loop"
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/cpi/sampler"
@@ -411,6 +412,9 @@ func (p *counting) jobs(l *loop.Loop) *control.Jobs {
 		return nil
 	}
 	out := &control.Jobs{MinTasks: p.cfg.MinTasks, MinTaskSamples: p.cfg.MinTaskSamples}
+	if p.cfg.Experiment() != nil {
+		out.MinTasks, out.MinTaskSamples = 1, experiment.MinWindows
+	}
 	for _, j := range l.Jobs() {
 		switch {
 		case j.Containers == 0:

@@ -255,8 +255,11 @@ func TestWhoMayExperiment(t *testing.T) {
 				t.Fatal(err)
 			}
 			n.drive(l, 120, func() bool { return false })
-			if want := fmt.Sprintf("untested: nobody is tested: %s", c.why); !strings.Contains(untested, want) {
-				t.Errorf("%s: %q, want %q in it", name, untested, want)
+			for _, want := range []string{fmt.Sprintf("untested: nobody is tested: %s", c.why),
+				"default/Job/batch/main is the most suspicious", "% of those with such a score are guilty"} {
+				if !strings.Contains(untested, want) {
+					t.Errorf("%s: %q, want %q in it", name, untested, want)
+				}
 			}
 		})
 	}
