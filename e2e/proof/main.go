@@ -15,6 +15,7 @@ import (
 	"context"
 	"flag"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/e2e/command"
@@ -48,6 +49,9 @@ var proofs = []proof{
 	{Name: "interference", Run: interference},
 }
 
+// asked are proofs that run where they are named alone.
+var asked = []proof{{Name: "experiment", Run: experiment}}
+
 func main() { command.Main("proof", run, command.Failed) }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -70,7 +74,12 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	return o, err
 }
 
-func (o *options) chosen() ([]proof, error) { return command.Choose(proofs, o.only) }
+func (o *options) chosen() ([]proof, error) {
+	if o.only == "" {
+		return proofs, nil
+	}
+	return command.Choose(slices.Concat(proofs, asked), o.only)
+}
 
 // grid is the smallest machine with room for two owners at once, whole cores and
 // two sockets: every CPU more slows the emulation of all.
