@@ -522,6 +522,55 @@ func TestOwnersAreHeldBackUntilTheyAreRead(t *testing.T) {
 	}
 }
 
+// A capped container without a record has its pod's limit, as soon as both are read: in whatever order, and also if the
+// pod looked gone first, or if the runtime connected anew meanwhile.
+func TestAGuessedLimitIsCorrected(t *testing.T) {
+	const granted, resized = 2000, 600
+	p := podOf("noisy", policy.BE, policy.Burstable, 300)
+	p.Resources.LimitMilli = granted
+	c := mainOf(p)
+	c.Asked.Quota = policy.QuotaOf(100)
+	listed := Inventory{Pods: []policy.Pod{p}, Containers: []policy.Container{c}}
+	pod, ctr := query{p.CgroupParent, ReadAll}, query{c.CgroupPath, ReadAll}
+	read := map[query]reading{pod: {e: cgroup.Effective{QuotaMilli: resized}}, ctr: {e: cgroup.Effective{QuotaMilli: 100}}}
+	none := func(string) bool { return false }
+	all := func(string) bool { return true }
+	for _, order := range [][]query{{pod, ctr}, {ctr, pod}} {
+		for _, anew := range []bool{false, true} {
+			r := recovery{reader: seenReader(nil), topo: newNode(t, testGrid).topo, lost: true}
+			taken := newTaking(r, listed, false, nil)
+			out := taken.answer(nil, none)
+			if got := out.event.Containers[0]; got.Resources.LimitMilli != granted || !got.Asked.OurQuota {
+				t.Fatalf("answered unread: %+v", got)
+			}
+			seen := map[query]reading{pod: {err: cgroup.ErrGone}}
+			if got := taken.unreadable(seen, none, all); !slices.Equal(got, []query{pod}) {
+				t.Errorf("read again are %v, want the pod", got)
+			}
+			if got := taken.unreadable(seen, none, none); len(got) > 0 {
+				t.Errorf("read again are %v of a container that has ended", got)
+			}
+			if anew {
+				r.placed = map[string]*policy.Recovered{p.UID: nil}
+				r.guessed = taken.guesses(seen)
+				taken = newTaking(r, listed, true, nil)
+				taken.answer(read, none) // the policy knows the container, and takes nothing of this
+			}
+			var corrected []policy.ContainerCorrection
+			for _, q := range order {
+				seen[q] = read[q]
+				found := taken.correct(seen, none)
+				taken.note(&found.now)
+				corrected = append(corrected, found.corrected.Containers...)
+			}
+			if len(corrected) != 1 || corrected[0].Was != policy.QuotaOf(granted) || corrected[0].LimitMilli != resized ||
+				len(taken.guesses(seen)) > 0 {
+				t.Errorf("%v, connected anew %t: corrected by %+v", order, anew, corrected)
+			}
+		}
+	}
+}
+
 // memory: strict taken back gives what it restricted all memory nodes again, also where a daemon
 // finds it so. What kubelet's memory manager wrote stays, and so does all where no file tells.
 func TestMemoryIsGivenBackAtARestart(t *testing.T) {
