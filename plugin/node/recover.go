@@ -76,6 +76,7 @@ type running struct {
 	kernel     cpuset.Set // the pod cgroup's own mask
 	asks       int64      // what an owner requests, in milli-CPUs; 0: unknown
 	all        bool       // asks is from the pod's quota
+	weighs     int64      // the request that the pod's weight shows, in milli-CPUs; 0: none
 	owned      cpuset.Set // what the pod was found to own
 	// mixed means that containers of the pod own CPUs of their own, and the pod as a whole requests none.
 	// claims are the CPUs that these containers were found with, and kernel is the sum of them; agreed are
@@ -137,18 +138,19 @@ func (r *recovery) asked(p *running, containers []policy.Container) (milli int64
 		return 0, false
 	}
 	e, err := r.reader.Effective(p.pod.CgroupParent)
+	p.weighs = weighed(e.Weight)
 	switch {
 	case errors.Is(err, errUnread):
 		return 0, false
 	case err == nil && e.QuotaMilli > 0:
 		// A resize to more raises the quota first, then the weight: so a weight of just the CPUs that the pod
 		// has means that it does not request more yet. Otherwise the weight may be any, and does not count.
-		if own := int64(p.kernel.Count()) * 1000; own > 0 && own < e.QuotaMilli && weighed(e.Weight) == own {
+		if own := int64(p.kernel.Count()) * 1000; own > 0 && own < e.QuotaMilli && p.weighs == own {
 			return own, true
 		}
 		return e.QuotaMilli, true
 	case err == nil && len(containers) == 0:
-		return weighed(e.Weight), false
+		return p.weighs, false
 	}
 	for _, c := range newestOf(containers) {
 		milli += c.Resources.RequestMilli
@@ -268,6 +270,12 @@ func (p *running) shrunk(others cpuset.Set) (left cpuset.Set) {
 // sized reports whether the request is from the pod's own cgroup.
 func (p *running) sized() bool { return !p.mixed && p.asks > 0 && (p.all || len(p.containers) == 0) }
 
+// fits reports whether CPUs are enough for what a pod requests as a whole, or as many as its weight shows. The
+// requests of its running containers alone do not tell: they may not be all.
+func (p *running) fits(cpus *cpuset.Set) bool {
+	return p.sized() && p.asks <= milli(cpus) || p.weighs > 0 && p.weighs == milli(cpus)
+}
+
 // confirmed reports whether more than its mask shows that a pod owns these CPUs: the state file, what
 // the runtime stores for its containers, or that they are as many as it requests and not the
 // pool. Its slice may not have been written yet.
@@ -386,7 +394,7 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 	if p.kernel.IsEmpty() || r.same(saved.CPUs, p.kernel) {
 		return r.passes(p, stored, saved.CPUs)
 	}
-	if p.asks > 0 && p.asks <= milli(&saved.CPUs) && saved.CPUs.SubsetOf(&p.kernel) || r.recorded(p, p.kernel) {
+	if p.fits(&saved.CPUs) && saved.CPUs.SubsetOf(&p.kernel) || r.recorded(p, p.kernel) {
 		return false // the mask is from before the pod shrank, or from before others came
 	}
 	return p.asks == int64(p.kernel.Count())*1000 || !stored.IsEmpty() && r.same(stored, p.kernel)
@@ -409,8 +417,7 @@ func (r *recovery) recorded(p *running, cpus cpuset.Set) bool {
 func (r *recovery) left(p *running, saved state.Pod) *policy.Recovered {
 	found := saved.Recovered()
 	rest := saved.CPUs.Minus(r.newer)
-	if on := rest.And(r.topo.Online()); p.asks > 0 && p.asks <= milli(&p.kernel) && p.kernel.SubsetOf(&on) &&
-		p.asks < milli(&rest) {
+	if on := rest.And(r.topo.Online()); p.fits(&p.kernel) && p.kernel.SubsetOf(&on) && p.asks < milli(&rest) {
 		rest = p.kernel
 	}
 	if rest != saved.CPUs && !rest.IsEmpty() {

@@ -163,24 +163,31 @@ func TestWhatWasSavedOrTheKernel(t *testing.T) {
 
 // A file that is behind because of a failing disk yields to what the runtime stores since.
 func TestAFileThatIsBehind(t *testing.T) {
-	two, four, none := cpuset.Range(8, 9), cpuset.Range(8, 11), cpuset.Set{}
+	two, three, four, none := cpuset.Range(8, 9), cpuset.Range(8, 10), cpuset.Range(8, 11), cpuset.Set{}
 	for _, c := range []struct {
 		name          string
 		saved, kernel cpuset.Set
 		stored        string
 		asks          int64
+		all           bool // asks is from the pod's quota
+		weighs        int64
 		want          cpuset.Set
 	}{
-		{"grown, and written", two, four, "8-11", 4000, four},
-		{"grown, and not written", two, two, "8-11", 4000, four},
-		{"grown, and the kernel has no mask", two, none, "8-11", 4000, four},
-		{"grown, and saved, and the runtime does not know", four, four, "8-9", 2000, four},
-		{"shrunk, and written", four, two, "8-9", 2000, two},
-		{"shrunk, and saved, and another has the rest", cpuset.Of(1), none, "0-3", 4000, cpuset.Of(1)},
-		{"as many, and others", two, four, "10-11", 2000, two},
+		{"grown, and written", two, four, "8-11", 4000, false, 0, four},
+		{"grown, and not written", two, two, "8-11", 4000, false, 0, four},
+		{"grown, and the kernel has no mask", two, none, "8-11", 4000, false, 0, four},
+		{"grown, and saved, and the runtime does not know", four, four, "8-9", 2000, false, 0, four},
+		{"shrunk, and written", four, two, "8-9", 2000, false, 0, two},
+		{"shrunk, and saved, and another has the rest", cpuset.Of(1), none, "0-3", 4000, false, 0, cpuset.Of(1)},
+		{"as many, and others", two, four, "10-11", 2000, false, 0, two},
+		{"shrunk, and again without a daemon", four, two, "", 1000, true, 1000, two},
+		{"the same, and the first is saved, not written", two, four, "8-11", 1000, true, 1000, two},
+		{"shrunk, as its weight shows, and its container does not run", four, two, "", 1000, false, 2000, two},
+		{"a CPU was off and is back, and a container of two runs", four, three, "8-11", 1000, false, 4000, four},
+		{"grown, and a container of two runs", two, four, "8-11", 1000, false, 4000, four},
 	} {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
-			asks: c.asks, containers: []policy.Container{{CPUs: c.stored}}}
+			asks: c.asks, all: c.all, weighs: c.weighs, containers: []policy.Container{{CPUs: c.stored}}}
 		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{"u": {UID: "u", CPUs: c.saved}},
 			owners: cpuset.Range(2, 3)}
 		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
