@@ -428,6 +428,11 @@ var defects = []struct {
 	{"D255", 20037031, []sim.Fault{sim.Errors, sim.Lies, sim.Unreadable, sim.Defects, sim.Disk, sim.Kills,
 		sim.Reconnects, sim.Clock, sim.Unplugs}, sim.PropSettle, false,
 		"the world wanted the limit of a container that no record shows after the file was lost"},
+	{"D256", 20011025, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
+		sim.Panics, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock, sim.Unsaid, sim.Unplugs}, sim.PropGrant, false,
+		"as D250, and the owner that has to go is the only one whose CPUs the pool's slice has lost"},
+	{"D257", 20094437, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Panics, sim.Defects,
+		sim.Disk, sim.Kills, sim.Reconnects}, sim.PropGrant, false, "the same, and the pool's mask is the smallest"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

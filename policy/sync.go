@@ -90,8 +90,7 @@ func (m *Machine) countedLate(p *pod, r *Recovered) bool {
 // inTurn orders pods for their placement.
 func (m *Machine) inTurn(pods []Pod) []Pod {
 	sorted := slices.SortedStableFunc(slices.Values(pods), func(a, b Pod) int {
-		return cmp.Or(byTurn(found{a.Recovered, a.Resources}, found{b.Recovered, b.Resources}),
-			a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(byTurn(a.Recovered, b.Recovered), a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.UID, b.UID))
 	})
 	return displacedLast(sorted, m.owned.cpus.Or(m.owned.withheld), func(p *Pod) (string, *Recovered) {
 		if m.pods[p.UID] != nil {
@@ -101,35 +100,16 @@ func (m *Machine) inTurn(pods []Pod) []Pod {
 	})
 }
 
-// found is what a pod was found to own, and what it requested at its creation, if that is known.
-type found struct {
-	*Recovered
-	asked *Resources
-}
-
-// sized reports whether a pod was found with as many CPUs as it requested.
-func (f found) sized() bool {
-	own := f.owned()
-	return f.asked != nil && f.asked.RequestMilli == int64(own.Count())*1000
-}
-
 // byTurn compares pods for their placement: first come those whose CPUs cannot be chosen again, then those
 // that owned something, then the others. A mask in the kernel may be a pool's, so a pod known only by
-// its mask comes after those that were recorded or stored, and of these one with another number of CPUs than it
-// requested after the others, and a larger mask after a smaller one: if they would leave no pool, the last is most
-// likely to be the pool's.
-func byTurn(a, b found) int {
-	if d := cmp.Compare(turn(a.Recovered), turn(b.Recovered)); d != 0 || turn(a.Recovered) != turnKernel {
+// its mask comes after those that were recorded or stored, and of these a doubtful mask after others, and a larger
+// one after a smaller one: if they would leave no pool, the last is most likely to be the pool's.
+func byTurn(a, b *Recovered) int {
+	if d := cmp.Compare(turn(a), turn(b)); d != 0 || turn(a) != turnKernel {
 		return d
 	}
-	if sized := a.sized(); sized != b.sized() {
-		if sized {
-			return -1
-		}
-		return 1
-	}
 	p, q := a.owned(), b.owned()
-	return cmp.Compare(p.Count(), q.Count())
+	return cmp.Or(cmp.Compare(a.Doubt, b.Doubt), cmp.Compare(p.Count(), q.Count()))
 }
 
 const (

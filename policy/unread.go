@@ -63,20 +63,25 @@ func (m *Machine) refuseUnread() *Refusal {
 // correct enters what was read. Pods that were found to own something come before pods that get new
 // CPUs, which are placed in order of creation.
 func (m *Machine) correct(e Corrected) {
-	there := slices.DeleteFunc(slices.Clone(e.Pods), func(c Correction) bool { return m.pods[c.UID] == nil })
-	slices.SortStableFunc(there, func(a, b Correction) int {
+	sorted := slices.SortedStableFunc(slices.Values(e.Pods), func(a, b Correction) int {
+		if d := byTurn(a.Recovered, b.Recovered); d != 0 {
+			return d
+		}
 		p, q := m.pods[a.UID], m.pods[b.UID]
-		return cmp.Or(byTurn(found{a.Recovered, p.resources}, found{b.Recovered, q.resources}), byAge(p, q))
+		if p == nil || q == nil {
+			return cmp.Compare(a.UID, b.UID)
+		}
+		return byAge(p, q)
 	})
-	list := displacedLast(there, m.owned.cpus.Or(m.owned.withheld), func(c *Correction) (string, *Recovered) {
-		if !m.pods[c.UID].unread {
+	list := displacedLast(sorted, m.owned.cpus.Or(m.owned.withheld), func(c *Correction) (string, *Recovered) {
+		if p := m.pods[c.UID]; p == nil || !p.unread {
 			return c.UID, nil
 		}
 		return c.UID, c.Recovered
 	})
 	for i := range list {
 		// All of them count as read before the first is placed.
-		if p := m.pods[list[i].UID]; p.unread {
+		if p := m.pods[list[i].UID]; p != nil && p.unread {
 			delete(m.unread, p.ref.UID)
 		}
 	}
@@ -85,6 +90,7 @@ func (m *Machine) correct(e Corrected) {
 		c := &list[i]
 		p := m.pods[c.UID]
 		switch {
+		case p == nil:
 		case p.unread:
 			late = late || c.Recovered == nil || c.Recovered.From != fromState
 			m.enterRead(p, c.Recovered)

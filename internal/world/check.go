@@ -126,10 +126,8 @@ func (w *World) kept(p *Pod) cpuset.Set {
 // again among the pod's CPUs. Where hidden says so, masks are no record that cannot be read now.
 //
 // A mask alone, of a pod that neither the disk nor the runtime's store names, is no record either if it may be the
-// pool's: if the pod was resized without a daemon to another number of CPUs, or if no container of it runs and
-// the masks of all owners leave no CPU to a pool.
+// pool's: if the pod was resized without a daemon to another number of CPUs.
 func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
-	none := w.noPoolLeft()
 	for _, p := range w.node.pods {
 		if !p.live() {
 			continue
@@ -149,7 +147,7 @@ func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
 			records = append(records, cpus)
 		}
 		resized := p.inPlace.resized && p.ownSize().request != int64(mask.Count())*1000
-		if len(records) == 0 && (!own.SubsetOf(&mask) || resized || none && w.runsOn(p).IsEmpty()) {
+		if len(records) == 0 && (!own.SubsetOf(&mask) || resized) {
 			w.note("no record shows that %s owns %s", p.Name, p.grant)
 			p.grant = cpuset.Set{}
 			continue
@@ -170,18 +168,6 @@ func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
 			p.inPlace.held.AddSet(&cpus)
 		}
 	}
-}
-
-// noPoolLeft reports whether the masks of all pods that may own CPUs together leave none to a pool: then one of
-// them is a pool's.
-func (w *World) noPoolLeft() bool {
-	left := w.topo.Online()
-	for _, p := range w.node.pods {
-		if e, err := w.kernel.Effective(p.home()); err == nil && p.owns() {
-			left.RemoveSet(&e.OwnCPUs)
-		}
-	}
-	return left.IsEmpty()
 }
 
 // revokeUnrecordedSizes revokes the grant of a mixed pod's container if the disk does not have its CPUs. Once

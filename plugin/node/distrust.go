@@ -58,6 +58,18 @@ func (r *recovery) distrust(found []*running) {
 	}
 }
 
+// doubt is how many signs there are that a pod's mask is the pool's: the burstable slice, from which an owner's CPUs
+// are taken before it starts, has some of it; worse, it has another number of CPUs than the pod requests.
+func (r *recovery) doubt(p *running) (signs int) {
+	if p.kernel.Intersects(&r.slice) {
+		signs++
+	}
+	if p.asks != milli(&p.kernel) && !p.createdFor(&p.kernel) {
+		signs += 2
+	}
+	return signs
+}
+
 // forgetWidest drops unconfirmed masks of burstable owners that include their whole slice. The slice
 // of an owner includes the pool, which is never empty: such a mask keeps the owner in the pool
 // until its slice is widened.

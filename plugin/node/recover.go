@@ -365,7 +365,7 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 	case !stored.IsEmpty() && (r.same(stored, kernel) || r.passes(p, stored, kernel)):
 		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
 	case !kernel.IsEmpty():
-		return &policy.Recovered{CPUs: &kernel, From: "kernel", Several: len(p.containers) > 1}
+		return &policy.Recovered{CPUs: &kernel, From: "kernel", Doubt: r.doubt(p), Several: len(p.containers) > 1}
 	}
 	if !stored.IsEmpty() {
 		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
