@@ -138,16 +138,19 @@ func aPod(rng *rand.Rand, i int) policy.Pod {
 	return p
 }
 
-// play lets pods come, more than there is room for, and in between go.
-func (c *paper) play(seed uint64) outcome {
+// near is how many pods come before the first goes: near what a cluster holds.
+const near = 100
+
+// play lets twice as many pods come, and in between go.
+func (c *paper) play(seed uint64, crowd int) outcome {
 	rng := rand.New(rand.NewPCG(seed, 8))
 	var alive []string
-	for i := range 200 {
+	for i := range 2 * crowd {
 		p := aPod(rng, i)
 		c.pods[p.UID] = p
 		alive = append(alive, p.UID)
 		c.place(p)
-		if i > 100 && rng.IntN(4) > 0 {
+		if i > crowd && rng.IntN(4) > 0 {
 			gone := rng.IntN(len(alive))
 			c.end(alive[gone])
 			alive = slices.Delete(alive, gone, gone+1)
@@ -289,15 +292,16 @@ func (c *paper) ours(p *policy.Pod) (best *paperNode, status string) {
 }
 
 // TestQuality: in total no other scheduler places more pods, in 95 of 100 clusters none does, and no node
-// refuses what this one sends. QUIETCORE_CLUSTERS is how many; docs/scheduling.md has the table of 2,000.
+// refuses what this one sends. QUIETCORE_CLUSTERS is how many; docs/scheduling.md has the table of 2,000. Beyond
+// what clusters hold (QUIETCORE_CROWD), who places more small pods places more pods: there only refusals count.
 func TestQuality(t *testing.T) {
-	clusters := clustersFrom(t, 20)
+	clusters, crowd := numberFrom(t, "QUIETCORE_CLUSTERS", 20), numberFrom(t, "QUIETCORE_CROWD", near)
 	list := rivals()
 	total, worse := make([]outcome, len(list)), make([][]string, len(list))
 	for seed := range uint64(clusters) {
 		var ours outcome
 		for i, r := range list {
-			got := newPaper(t, seed, r).play(seed)
+			got := newPaper(t, seed, r).play(seed, crowd)
 			if total[i].add(got); i == 0 {
 				ours = got
 			} else if got.ran > ours.ran {
@@ -316,7 +320,8 @@ func TestQuality(t *testing.T) {
 		if len(worse[i]) > 0 {
 			t.Logf("%s placed more in: %s", r.name, strings.Join(worse[i], ", "))
 		}
-		if total[i].ran > total[0].ran || len(worse[i]) > max(clusters/20, 1) {
+		beaten := total[i].ran > total[0].ran || len(worse[i]) > max(clusters/20, 1)
+		if beaten && crowd <= near {
 			t.Errorf("%s ran %d pods, and more than we in %d of %d clusters; we ran %d", r.name, total[i].ran,
 				len(worse[i]), clusters, total[0].ran)
 		}
@@ -326,15 +331,15 @@ func TestQuality(t *testing.T) {
 	}
 }
 
-func clustersFrom(t *testing.T, otherwise int) int {
+func numberFrom(t *testing.T, env string, otherwise int) int {
 	t.Helper()
-	text := os.Getenv("QUIETCORE_CLUSTERS")
+	text := os.Getenv(env)
 	if text == "" {
 		return otherwise
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {
-		t.Fatalf("QUIETCORE_CLUSTERS is %q; it must be a number from 1", text)
+		t.Fatalf("%s is %q; it must be a number from 1", env, text)
 	}
 	return n
 }
