@@ -532,7 +532,9 @@ func TestAGuessedLimitIsCorrected(t *testing.T) {
 	c.Asked.Quota = policy.QuotaOf(100)
 	listed := Inventory{Pods: []policy.Pod{p}, Containers: []policy.Container{c}}
 	pod, ctr := query{p.CgroupParent, ReadAll}, query{c.CgroupPath, ReadAll}
-	read := map[query]reading{pod: {e: cgroup.Effective{QuotaMilli: resized}}, ctr: {e: cgroup.Effective{QuotaMilli: 100}}}
+	read := map[query]reading{
+		pod: {e: cgroup.Effective{QuotaMilli: resized}}, ctr: {e: cgroup.Effective{QuotaMilli: 100}},
+	}
 	none := func(string) bool { return false }
 	all := func(string) bool { return true }
 	for _, order := range [][]query{{pod, ctr}, {ctr, pod}} {
@@ -563,8 +565,8 @@ func TestAGuessedLimitIsCorrected(t *testing.T) {
 				taken.note(&found.now)
 				corrected = append(corrected, found.corrected.Containers...)
 			}
-			if len(corrected) != 1 || corrected[0].Was != policy.QuotaOf(granted) || corrected[0].LimitMilli != resized ||
-				len(taken.guesses(seen)) > 0 {
+			if len(corrected) != 1 || corrected[0].Was != policy.QuotaOf(granted) ||
+				corrected[0].LimitMilli != resized || len(taken.guesses(seen)) > 0 {
 				t.Errorf("%v, connected anew %t: corrected by %+v", order, anew, corrected)
 			}
 		}
