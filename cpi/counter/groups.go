@@ -229,6 +229,22 @@ func (c *Counter) forgetWaits(retiring []uint32) {
 	}
 }
 
+// clearWaits empties the table of causes before a window, so that its room is for pairs of this
+// window, whoever waited for whom before.
+func (c *Counter) clearWaits() error {
+	if c.options.Waits != WaitsByCause {
+		return nil
+	}
+	m := c.objects.collection.Maps[programMapWaits]
+	pairs, sums := make([]programPair, m.MaxEntries()), make([]uint64, m.MaxEntries())
+	var cursor ebpf.MapBatchCursor
+	_, err := m.BatchLookupAndDelete(&cursor, pairs, sums, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which says that these were all
+		return fmt.Errorf("empty the table of causes: %w", err)
+	}
+	return nil
+}
+
 // readWaits fills in the waits by cause.
 func (c *Counter) readWaits(dst *Reading) error {
 	dst.Waits = dst.Waits[:0]

@@ -123,6 +123,16 @@ func TestTableOfCausesIsFull(t *testing.T) {
 	if after.Faults.Waits != before.Faults.Waits || waited(after, "0", "1") == 0 {
 		t.Errorf("there is room again: %+v, %d causes lost", after.Waits, after.Faults.Waits-before.Faults.Waits)
 	}
+	// The next window has all of the room.
+	fill()
+	if err := errors.Join(c.Disable(nil), c.Enable(nil)); err != nil {
+		t.Fatal(err)
+	}
+	for list := table.Iterate(); list.Next(&pair, &ns); {
+		if pair.Victim >= 1000 {
+			t.Fatalf("the pair %+v is of a window before", pair)
+		}
+	}
 }
 
 // An event that cannot be opened again is said once, and missed, until it can.

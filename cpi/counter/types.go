@@ -227,9 +227,10 @@ type Reading struct {
 	// CPU where it took most, PerRun that of a run; ReadCost is as in Status.
 	Cost, MostCost, PerRun time.Duration
 	ReadCost               [numEvents]time.Duration
-	Waits                  []Wait // sorted by victim and cause; WaitsByCause only
-	Faults                 Faults
-	CPUs                   int // that were counted
+	// Waits are those that ended in this window, sorted by victim and cause; WaitsByCause only.
+	Waits  []Wait
+	Faults Faults
+	CPUs   int // that were counted
 }
 
 // Status describes how a Counter counts.

@@ -90,6 +90,9 @@ func (c *Counter) Enable(dst *Reading) error {
 	if err != nil {
 		return err
 	}
+	if err := c.clearWaits(); err != nil {
+		return err
+	}
 	c.window.open = true
 	c.window.number++
 	copy(c.window.from, c.window.calls)
