@@ -22,6 +22,7 @@ type Finding struct {
 	Victim    *cpi.Container // nil where there is none
 	CPI       float64
 	Threshold float64
+	ByQueue   bool // CPI and Threshold are of sample.Sample.Queue
 	Spec      *detect.Spec
 	// Of an analysis:
 	Normal      detect.Normal // what Threshold is measured from
@@ -93,6 +94,7 @@ func (l *Loop) wall(now time.Time) func(time.Time) time.Time {
 
 // report publishes a finding: as Events on pods, and to OnFinding.
 func (l *Loop) report(f *Finding) {
+	f.ByQueue = l.queue.judges
 	if f.Kind == detect.AnalysisEvent && l.o.History != nil {
 		l.explain(f)
 	}
@@ -104,12 +106,12 @@ func (l *Loop) report(f *Finding) {
 func (l *Loop) explain(f *Finding) {
 	accused := f.Suspects[:min(len(f.Suspects), max(len(f.Antagonists), 1))] // the most suspicious come first
 	sibling := slices.ContainsFunc(accused, func(s Suspect) bool { return s.Shares == "core" })
-	e := sample.Blame(l.o.History(f.Victim.ID), f.Threshold, sibling)
+	e := l.queue.blame(f, l.o.History(f.Victim.ID), sibling)
 	f.Evidence = &e
 	if f.Why != "" {
 		f.Why += "; "
 	}
-	f.Why += e.String()
+	f.Why += e.Text(l.queue.name)
 }
 
 // notify publishes Events on the pods of the victim and the antagonist.
@@ -123,6 +125,10 @@ func (l *Loop) notify(f *Finding) {
 		notice(f.Target, ReasonTested,
 			"container %s may be limited for single windows, to see whether that helps %s: %s",
 			f.Target.Name, f.Victim, f.Why)
+	case f.Kind == detect.AnalysisEvent && len(f.Antagonists) > 0 && f.ByQueue:
+		notice(f.Victim, ReasonInterference,
+			"container %s needs %.2f times as long for its work, since others have the CPU, more than %.2f which is "+
+				"normal for it: %s", f.Victim.Name, f.CPI, f.Threshold, f.Why)
 	case f.Kind == detect.AnalysisEvent && len(f.Antagonists) > 0:
 		notice(f.Victim, ReasonInterference,
 			"container %s needs %.2f cycles an instruction, more than %.2f which is normal for it: %s",

@@ -152,6 +152,7 @@ type Loop struct {
 	memory   memory
 	accounts accounts
 	topology *topology.Topology // at the last window
+	queue    queue              // of the last window
 	known    map[string]bool    // IDs of the containers the detector follows; false: not in this window
 }
 
@@ -336,6 +337,7 @@ func (l *Loop) judge(ctx context.Context, w *queued) {
 	}
 	l.mu.Lock()
 	l.topology = w.Topology
+	w = l.queue.take(w)
 	orders, unsaved := l.detector.take(w, l.at(w.Boot))
 	l.mu.Unlock()
 	if unsaved {

@@ -39,6 +39,7 @@ type node struct {
 	noisy   func(window int) bool // whether batch wants to run
 	idle    func(window int) bool // whether web runs too little for a CPI
 	threads func(batch *policy.ContainerView) int32
+	alter   func(*sampler.Window) *sampler.Window // nil: windows are as they are
 }
 
 func newNode(t *testing.T, grid topology.Grid) *node {
@@ -164,7 +165,11 @@ func (n *node) drive(l *Loop, windows int) {
 	go func() { defer close(done); l.Run(ctx) }()
 	for range windows {
 		time.Sleep(time.Minute)
-		l.Take(n.next())
+		w := n.next()
+		if n.alter != nil {
+			w = n.alter(w)
+		}
+		l.Take(w)
 		synctest.Wait()
 	}
 	cancel()

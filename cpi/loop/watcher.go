@@ -90,6 +90,8 @@ func sampleOf(r *sample.Result, ref detect.Ref, at time.Time) detect.Sample {
 	}
 	if r.HasMPKI && r.Length > 0 {
 		s.Misses = float64(r.Delta.Events[sample.LLCMisses]) / r.Length.Seconds()
+	} else if r.Queue > 0 {
+		s.Misses = 1e6 * r.Caused // what others had less of for it, where no misses tell
 	}
 	return s
 }

@@ -55,6 +55,16 @@ type Group struct {
 type Account struct {
 	Known         bool
 	Before, After time.Duration
+	// Waiting is the time in which some task of it waited for a CPU (PSI), if Pressure; Stopped
+	// that for which its own quota stopped it.
+	Waiting, Stopped time.Duration
+	Pressure         bool
+}
+
+// Used is the kernel's own account of a container at one moment: totals.
+type Used struct {
+	CPU, Waiting, Stopped time.Duration // as in Account
+	Pressure              bool
 }
 
 // Edge is one end of a window: every counter, read at one moment.
@@ -72,6 +82,10 @@ type Edge struct {
 	// Present says which events are counted at all, Waits whether run queue waits are.
 	Present [NumEvents]bool
 	Waits   bool
+	// Delays are the waits of the window that ends here by who ran meanwhile. Causes says that
+	// they are known.
+	Delays []Wait
+	Causes bool
 	// Core says that the window before had its CPIs in core cycles.
 	Core bool
 	// Enabled is how long each event was requested, Running how long it was counted,

@@ -12,18 +12,21 @@ type History struct {
 
 // kept is a compact Sample; there are many per container.
 type kept struct {
-	end                    int64 // nanoseconds since 1970
-	boot, length           time.Duration
-	usage, cpi, mpki, wait float64
-	counted, speed         float32
-	noCPI                  Reason
-	hasMPKI, hasWait       bool
-	reference              bool
+	end              int64 // nanoseconds since 1970
+	boot, length     time.Duration
+	usage, cpi       float64
+	mpki, wait       float32
+	counted, speed   float32
+	queue, pressure  float32
+	noCPI            Reason
+	hasMPKI, hasWait bool
+	reference        bool
 }
 
 func keep(s *Sample) kept {
 	return kept{
-		end: s.End.UnixNano(), boot: s.Boot, length: s.Length, usage: s.Usage, cpi: s.CPI, mpki: s.MPKI, wait: s.Wait,
+		end: s.End.UnixNano(), boot: s.Boot, length: s.Length, usage: s.Usage, cpi: s.CPI,
+		mpki: float32(s.MPKI), wait: float32(s.Wait), queue: float32(s.Queue), pressure: float32(s.Pressure),
 		counted: float32(s.Counted), speed: float32(s.Speed),
 		noCPI: s.NoCPI, hasMPKI: s.HasMPKI, hasWait: s.HasWait, reference: s.Reference,
 	}
@@ -31,8 +34,8 @@ func keep(s *Sample) kept {
 
 func (k *kept) sample() Sample {
 	return Sample{
-		End: time.Unix(0, k.end), Boot: k.boot, Length: k.length, Usage: k.usage, CPI: k.cpi, MPKI: k.mpki,
-		Wait:    k.wait,
+		End: time.Unix(0, k.end), Boot: k.boot, Length: k.length, Usage: k.usage, CPI: k.cpi,
+		MPKI: float64(k.mpki), Wait: float64(k.wait), Queue: float64(k.queue), Pressure: float64(k.pressure),
 		Counted: float64(k.counted), Speed: float64(k.speed),
 		NoCPI: k.noCPI, HasMPKI: k.hasMPKI, HasWait: k.hasWait, Reference: k.reference,
 	}

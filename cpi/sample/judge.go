@@ -31,6 +31,12 @@ type Sample struct {
 	// Reference says that CPI is in reference cycles, else in core cycles. The two must
 	// not be compared.
 	Reference bool
+	// Queue says how much longer its work took since other containers had the CPU: 1 where it
+	// never waited for them, 2 where it waited as long as it ran; 0: not known.
+	Queue float64
+	// Pressure is the share of the window in which some task of it waited, by the kernel (PSI); 0
+	// where the kernel does not say.
+	Pressure float64
 }
 
 // Result is a sample, or the reason why there is none.
@@ -45,6 +51,10 @@ type Result struct {
 	Capped bool
 	// Role is why it had a place in the counter, NoPlace that it had none.
 	Role Role
+	// Delays are what had the CPU while it waited, the longest first; at most 8. Caused is the
+	// time that protected containers waited for it, as CPU-seconds per second.
+	Delays []Delay
+	Caused float64
 	// Threads at the window's end, for containers that may be capped; 0: unknown.
 	Threads int32
 }
@@ -63,6 +73,8 @@ type Window struct {
 	// Reference says that CPIs of this machine are in reference cycles, whether or not
 	// a container has one.
 	Reference bool
+	// ByQueue says that this machine has no CPI, but Queue.
+	ByQueue bool
 }
 
 // Judge compares two edges. It never fails: the results say what is wrong with them.
@@ -86,6 +98,7 @@ func Judge(from, to *Edge, r Rules) *Window {
 			w.Containers = append(w.Containers, Result{Container: g.Container, Dropped: Ended, Capped: g.Capped})
 		}
 	}
+	j.delayed(w)
 	return w
 }
 

@@ -24,14 +24,16 @@ type Means struct {
 	Windows             int
 	CPI, MPKI, Wait     float64
 	Speed               float64 // core cycles per reference cycle
+	Queue, Pressure     float64 // as in a Sample
 	countedInCoreCycles bool
 }
 
 // Evidence says which resource it was, and by which figures.
 type Evidence struct {
 	Resource  Resource
-	Waited    bool  // it waited for CPUs longer than before, too
-	Good, Bad Means // windows within the threshold, and beyond
+	Waited    bool    // it waited for CPUs longer than before, too
+	Good, Bad Means   // windows within the threshold, and beyond
+	By        []Delay // what had the CPU while it waited, in the last window, the longest first
 }
 
 // A change below these is none: windows of an undisturbed job differ as much.
@@ -86,16 +88,23 @@ func (e *Evidence) resource(sibling bool) Resource {
 	return Unknown
 }
 
-// String gives the figures that are known, before and now.
-func (e *Evidence) String() string {
+// String is Text with containers called by their ID.
+func (e *Evidence) String() string { return e.Text(func(id string) string { return id }) }
+
+// Text gives the figures that are known, before and now; name returns what a container is called.
+func (e *Evidence) Text(name func(id string) string) string {
 	text := "resource: " + string(e.Resource)
 	if e.Waited && e.Resource != Queue {
 		text += " and " + string(Queue)
 	}
-	if e.Good.Windows == 0 || e.Bad.Windows == 0 {
-		return text + " (no window to compare with)"
-	}
 	sep := " ("
+	if by := blamed(e.By, name); by != "" && e.Waited {
+		text += sep + by
+		sep = ", "
+	}
+	if e.Good.Windows == 0 || e.Bad.Windows == 0 {
+		return text + sep + "no window to compare with)"
+	}
 	say := func(format string, good, bad float64) {
 		if !math.IsNaN(good) && !math.IsNaN(bad) {
 			text += sep + fmt.Sprintf(format, good, bad)
@@ -106,6 +115,8 @@ func (e *Evidence) String() string {
 	say("misses in 1,000 instructions %.2f, now %.2f", e.Good.MPKI, e.Bad.MPKI)
 	say("waited %.0f %% of its time, now %.0f %%", 100*e.Good.Wait, 100*e.Bad.Wait)
 	say("core cycles a reference cycle %.2f, now %.2f", e.Good.Speed, e.Bad.Speed)
+	say("work took %.2f times as long as alone, now %.2f", e.Good.Queue, e.Bad.Queue)
+	say("CPU pressure %.0f %%, now %.0f %%", 100*e.Good.Pressure, 100*e.Bad.Pressure)
 	return text + ")"
 }
 
@@ -124,10 +135,12 @@ func means(of []*Sample) Means {
 		slices.Sort(all)
 		return all[len(all)/2]
 	}
-	m.CPI = median(func(s *Sample) (float64, bool) { return s.CPI, true })
+	m.CPI = median(func(s *Sample) (float64, bool) { return s.CPI, s.CPI > 0 })
 	m.MPKI = median(func(s *Sample) (float64, bool) { return s.MPKI, s.HasMPKI })
 	m.Wait = median(func(s *Sample) (float64, bool) { return s.Wait, s.HasWait })
 	m.Speed = median(func(s *Sample) (float64, bool) { return s.Speed, s.Speed > 0 })
+	m.Queue = median(func(s *Sample) (float64, bool) { return s.Queue, s.Queue > 0 })
+	m.Pressure = median(func(s *Sample) (float64, bool) { return s.Pressure, s.Pressure > 0 })
 	m.countedInCoreCycles = len(of) > 0 && !of[0].Reference
 	return m
 }

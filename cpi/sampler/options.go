@@ -40,9 +40,9 @@ type Options struct {
 	// CgroupID identifies a cgroup; no later cgroup with the same path has the same ID
 	// (the inode number, for example). An error means that the cgroup does not exist.
 	CgroupID func(cgroup string) (uint64, error)
-	// Accounts returns the kernel's own account of the containers' CPU time, by ID.
+	// Accounts returns the kernel's own account of the containers, by ID.
 	// nil: counts are not compared with it.
-	Accounts func([]*cpi.Container) map[string]time.Duration
+	Accounts func([]*cpi.Container) map[string]sample.Used
 	// Most is how many containers are followed; 0: as many as the counter takes. Of more, as
 	// where the Budget leaves fewer places, sample.Choose says who is counted. Of the others
 	// the usage is known by Accounts.
@@ -55,8 +55,8 @@ type Options struct {
 	// LeaveOut has the counter leave out events, which it may until the next call, and why.
 	// Required with a Budget.
 	LeaveOut func(events [sample.NumEvents]bool, why string) error
-	// Waits says that the counter counts run queue waits.
-	Waits bool
+	// Waits says that the counter counts run queue waits, Causes that it does by cause.
+	Waits, Causes bool
 	// Threads returns the number of a cgroup's threads. nil, or an error: unknown.
 	Threads func(cgroup string) (int32, error)
 	// Window is the counted part of every Interval.

@@ -188,6 +188,7 @@ func (s *Sampler) window(ctx context.Context) *Window {
 	to.fill(s.currentIDs(to), s.left, s.setup)
 	from.sample.Core = s.core
 	from.sample.Waits, to.sample.Waits = s.o.Waits, s.o.Waits
+	to.sample.Causes = s.o.Causes
 	w := &Window{
 		Window: *sample.Judge(&from.sample, &to.sample, s.rules(step)), Topology: to.node.Topology,
 		Faults: to.reading.Faults, Calls: to.reading.Calls, Step: step, Testing: p.pair > 0,
@@ -260,7 +261,7 @@ func (s *Sampler) read(e *edge, containers []*cpi.Container, counters func(*coun
 	return nil
 }
 
-func (s *Sampler) accounts(of []*cpi.Container) map[string]time.Duration {
+func (s *Sampler) accounts(of []*cpi.Container) map[string]sample.Used {
 	if s.o.Accounts == nil {
 		return nil
 	}
@@ -299,8 +300,8 @@ func (s *Sampler) remember(from, to *edge) {
 	length := to.sample.Monotonic - from.sample.Monotonic
 	used := make(map[string]float64, len(to.accounts[0]))
 	for id, until := range to.accounts[0] {
-		if since, known := from.accounts[1][id]; known && until >= since && length > 0 {
-			used[id] = max((until-since).Seconds()/length.Seconds(), fades*s.used[id])
+		if since, known := from.accounts[1][id]; known && until.CPU >= since.CPU && length > 0 {
+			used[id] = max((until.CPU-since.CPU).Seconds()/length.Seconds(), fades*s.used[id])
 		}
 	}
 	s.used = used
@@ -383,7 +384,7 @@ func (s *Sampler) warnOnce(err error) {
 type edge struct {
 	node     Node
 	reading  counter.Reading
-	accounts [2]map[string]time.Duration // before and after the reading
+	accounts [2]map[string]sample.Used // before and after the reading
 	sample   sample.Edge
 	worth    [sample.NumEvents]uint64
 }
@@ -397,6 +398,11 @@ func (e *edge) fill(cgroupIDs map[string]uint64, out map[string]left, setup uint
 	s.Lost, s.Present = time.Duration(r.Unseen), r.Present
 	for i := range sample.NumEvents {
 		s.Enabled[i], s.Running[i] = time.Duration(r.Enabled[i]), time.Duration(r.Running[i])
+	}
+	s.Delays = s.Delays[:0]
+	for _, w := range r.Waits {
+		s.Delays = append(s.Delays, sample.Wait{Victim: w.Victim,
+			Delay: sample.Delay{By: w.By, For: time.Duration(w.Nanoseconds)}})
 	}
 	s.Groups = s.Groups[:0]
 	for _, c := range e.node.Containers {
@@ -419,10 +425,10 @@ func (e *edge) fill(cgroupIDs map[string]uint64, out map[string]left, setup uint
 }
 
 func (e *edge) account(id string) (a sample.Account) {
-	var earlier, later bool
-	a.Before, earlier = e.accounts[0][id]
-	a.After, later = e.accounts[1][id]
-	a.Known = earlier && later
+	before, earlier := e.accounts[0][id]
+	after, later := e.accounts[1][id]
+	a.Before, a.After, a.Known = before.CPU, after.CPU, earlier && later
+	a.Waiting, a.Stopped, a.Pressure = after.Waiting, after.Stopped, after.Pressure
 	return a
 }
 

@@ -187,16 +187,16 @@ func (m *machine) node() Node {
 }
 
 // accounts are the kernel's, of what ran in windows.
-func (m *machine) accounts(of []*cpi.Container) map[string]time.Duration {
+func (m *machine) accounts(of []*cpi.Container) map[string]sample.Used {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.charge()
-	all := map[string]time.Duration{}
+	all := map[string]sample.Used{}
 	for _, c := range of {
 		if t := m.totals[c.ID]; t != nil {
-			all[c.ID] = time.Duration(t.OnCPU) + m.hidden
+			all[c.ID] = sample.Used{CPU: time.Duration(t.OnCPU) + m.hidden}
 		} else if l, runs := m.loads[c.ID]; runs { // the kernel's account is of all
-			all[c.ID] = time.Duration(l.usage * float64(m.now()))
+			all[c.ID] = sample.Used{CPU: time.Duration(l.usage * float64(m.now()))}
 		}
 	}
 	return all
@@ -653,14 +653,14 @@ func TestCappedInPartOfAWindow(t *testing.T) {
 
 // An account that is known of one of two readings only is unknown.
 func TestEdgesOfWhatWasRead(t *testing.T) {
-	one, both := map[string]time.Duration{"a": 1}, map[string]time.Duration{"a": 3}
+	one, both := map[string]sample.Used{"a": {CPU: 1}}, map[string]sample.Used{"a": {CPU: 3, Stopped: 2}}
 	for _, c := range []struct {
-		accounts [2]map[string]time.Duration
+		accounts [2]map[string]sample.Used
 		want     sample.Account
 	}{
-		{[2]map[string]time.Duration{one, both}, sample.Account{Known: true, Before: 1, After: 3}},
-		{[2]map[string]time.Duration{one, nil}, sample.Account{Before: 1}},
-		{[2]map[string]time.Duration{nil, both}, sample.Account{After: 3}},
+		{[2]map[string]sample.Used{one, both}, sample.Account{Known: true, Before: 1, After: 3, Stopped: 2}},
+		{[2]map[string]sample.Used{one, nil}, sample.Account{Before: 1}},
+		{[2]map[string]sample.Used{nil, both}, sample.Account{After: 3, Stopped: 2}},
 	} {
 		e := edge{accounts: c.accounts}
 		if got := e.account("a"); got != c.want {
@@ -948,8 +948,8 @@ func TestSamplesOfARandomNodeAreTrue(t *testing.T) {
 }
 
 func TestAHistoryCostsLittle(t *testing.T) {
-	const budget = 8 << 10
-	if cost := maxDepth*unsafe.Sizeof(sample.Sample{}) + unsafe.Sizeof(sample.History{}) +
+	const budget, kept = 8 << 10, 80 // bytes a sample of a history: cpi/sample, TestWhatAHistoryKeepsIsSmall
+	if cost := maxDepth*kept + unsafe.Sizeof(sample.History{}) +
 		unsafe.Sizeof(sample.Result{}) + unsafe.Sizeof(cpi.Container{}) +
 		unsafe.Sizeof(sample.Result{}) + 512; cost > budget {
 		t.Errorf("a container costs %d bytes at most, the budget is %d", cost, budget)

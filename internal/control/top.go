@@ -78,8 +78,10 @@ type Jobs struct {
 	// Next is the number of seconds until the first job that lacks samples can be judged at the
 	// earliest.
 	Next *float64 `json:"next,omitempty"`
-	// Blind says that no CPI is counted, so that nobody can be judged.
-	Blind bool `json:"blind,omitempty"`
+	// ByQueue says that no CPI is counted, and that waits in the run queue judge; Blind that these are
+	// not known either, so that nobody can be judged.
+	ByQueue bool `json:"byQueue,omitempty"`
+	Blind   bool `json:"blind,omitempty"`
 	// Uncounted are containers that had no place in the last window.
 	Uncounted int `json:"uncounted,omitempty"`
 }
@@ -94,6 +96,9 @@ func (j *Jobs) String() string {
 		return fmt.Sprintf("none of %d jobs can be judged: no CPI is counted here", all)
 	}
 	parts := []string{fmt.Sprintf("%d of %d jobs are judged", j.Judged, all)}
+	if j.ByQueue {
+		parts[0] += " by how long they wait in the run queue, since no CPI is counted here"
+	}
 	if n := j.LackTasks; n > 0 {
 		parts = append(parts, fmt.Sprintf("%d with fewer than %d containers are not", n, j.MinTasks))
 	}

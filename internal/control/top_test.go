@@ -66,3 +66,16 @@ func TestJobsOfOneContainer(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+func TestJobsSayWhatTheyAreJudgedBy(t *testing.T) {
+	for want, j := range map[string]Jobs{
+		"2 of 3 jobs are judged; 1 with fewer than 5 containers are not": {Judged: 2, LackTasks: 1, MinTasks: 5},
+		"2 of 2 jobs are judged by how long they wait in the run queue, since no CPI is counted here": {Judged: 2,
+			ByQueue: true},
+		"none of 2 jobs can be judged: no CPI is counted here": {Judged: 2, Blind: true},
+	} {
+		if got := j.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -148,7 +148,8 @@ func (p *counting) open() (*counters, error) {
 			return node
 		},
 		Threads: sampler.ThreadsIn(cgroup.ThreadHierarchy(p.root, p.o.v1)), Interval: time.Duration(p.cfg.Interval),
-		Window: window, Waits: o.Waits != counter.WaitsOff, LeaveOut: opened.LeaveOut,
+		Window: window, Waits: o.Waits != counter.WaitsOff, Causes: o.Waits == counter.WaitsByCause,
+		LeaveOut: opened.LeaveOut,
 		Budget: sampler.Budget{Node: p.cfg.Budget.Node / 100, CPU: p.cfg.Budget.CPU / 100,
 			Test: p.cfg.Budget.Test / 100},
 		Questions: p.questions,
@@ -196,7 +197,7 @@ func CounterOptions(cfg *config.Config, v1 bool) counter.Options {
 		StandIns: standIns(cfg.CPI.StandIns),
 	}
 	if cfg.CPI.Waits == config.WaitsTotal {
-		o.Waits = counter.WaitsTotal
+		o.Waits = counter.WaitsByCause
 	}
 	if cfg.CPI.Skip != config.SkipNone {
 		o.Skip = isolated(os.DirFS(cfg.Sysfs.Root))
@@ -349,7 +350,8 @@ func (p *counting) report() control.Performance {
 	out.Throttled = throttled(c.loop)
 	w := c.sampler.Latest()
 	if s.Jobs = p.jobs(c.loop); s.Jobs != nil {
-		s.Jobs.Blind = c.events.Load().blind
+		s.Jobs.ByQueue = w != nil && w.ByQueue
+		s.Jobs.Blind = c.events.Load().blind && !s.Jobs.ByQueue
 	}
 	if w == nil {
 		return out
@@ -481,14 +483,14 @@ func (p *counting) used(view *policy.Snapshot) map[string]control.Used {
 }
 
 // accounts is the same for the sampler, to hold against what was counted.
-func (p *counting) accounts(containers []*cpi.Container) map[string]time.Duration {
+func (p *counting) accounts(containers []*cpi.Container) map[string]sample.Used {
 	cgroups := make(map[string]string, len(containers))
 	for _, c := range containers {
 		cgroups[c.ID] = c.Cgroup
 	}
-	out := make(map[string]time.Duration, len(cgroups))
+	out := make(map[string]sample.Used, len(cgroups))
 	for _, one := range p.readUsage(cgroups) {
-		out[one.ID] = one.CPU
+		out[one.ID] = sample.Used{CPU: one.CPU, Waiting: one.Waiting, Stopped: one.Stopped, Pressure: one.Pressure}
 	}
 	return out
 }

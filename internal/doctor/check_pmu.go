@@ -85,8 +85,8 @@ func checkPMU(f *Facts, found *findings) {
 		"cpi.mode: \"off\""
 	if len(k.PMUs) == 0 {
 		found.warn("missing",
-			"the CPUs have no performance monitoring unit that the kernel knows: there is no CPI, only run-queue "+
-				"waits; pinning works", instead)
+			"the CPUs have no performance monitoring unit that the kernel knows: there is no CPI, and run-queue "+
+				"waits judge instead; pinning works", instead)
 	}
 	checkKind(k, found)
 	// Linux knows no level above 2; Debian and Ubuntu do.
