@@ -105,10 +105,26 @@ func (s *State) Owner(uid string) (cpus int, owns bool) {
 	return cpus, owns
 }
 
-// memo keeps the last answer.
+// memo keeps the last answer, and what followed from the node's pods when they were last of a generation.
 type memo struct {
 	mu sync.Mutex
 	answer
+	sharedAt int64
+	shared   int64
+	endingAt int64
+	ending   []string
+}
+
+// SharedOf is what pods request of the shared pool here, which count finds out: once for each generation of the
+// node's pods, since a pod that is placed asks hundreds of nodes and most have changed in nothing. Generation 0
+// is none that could be told again.
+func (s *State) SharedOf(generation int64, count func() int64) int64 {
+	s.last.mu.Lock()
+	defer s.last.mu.Unlock()
+	if generation == 0 || s.last.sharedAt != generation {
+		s.last.shared, s.last.sharedAt = count(), generation
+	}
+	return s.last.shared
 }
 
 // answer is what was last found out of a state: most pods are one of several that are alike,
@@ -185,13 +201,22 @@ func (s *State) judge(t *policy.Trial, w *Wish, l *Load, o *policy.Offer, known 
 }
 
 // Ending are owners, by UID, that the node still shows and that are not there any more: soon
-// their CPUs will be free, so that nobody need be preempted for the sake of them.
-func (s *State) Ending(there func(uid string) bool) (list []string) {
+// their CPUs will be free, so that nobody need be preempted for the sake of them. there are the UIDs of
+// the node's pods, asked for once for each generation of them, as with SharedOf.
+func (s *State) Ending(generation int64, there func() map[string]bool) []string {
+	s.last.mu.Lock()
+	defer s.last.mu.Unlock()
+	if generation != 0 && s.last.endingAt == generation {
+		return s.last.ending
+	}
+	var list []string
+	present := there()
 	for i := range s.ledger.Holdings {
-		if h := &s.ledger.Holdings[i]; h.Owns() && !there(h.UID) && !slices.Contains(list, h.UID) {
+		if h := &s.ledger.Holdings[i]; h.Owns() && !present[h.UID] && !slices.Contains(list, h.UID) {
 			list = append(list, h.UID)
 		}
 	}
+	s.last.ending, s.last.endingAt = list, generation
 	return list
 }
 

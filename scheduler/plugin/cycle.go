@@ -158,15 +158,17 @@ func (p *Plugin) load(s *placement.State, n fwk.NodeInfo, ch changes) placement.
 
 // sharedMilli is what pods on a node request of its shared pool: all but owners and best
 // effort. Pods that are assumed to be there count.
-func sharedMilli(s *placement.State, n fwk.NodeInfo) (sum int64) {
-	for _, info := range n.GetPods() {
-		pod := info.GetPod()
-		if policy.Class(pod.Labels[policy.LabelClass]) == policy.BE {
-			continue
+func sharedMilli(s *placement.State, n fwk.NodeInfo) int64 {
+	return s.SharedOf(n.GetGeneration(), func() (sum int64) {
+		for _, info := range n.GetPods() {
+			pod := info.GetPod()
+			if policy.Class(pod.Labels[policy.LabelClass]) == policy.BE {
+				continue
+			}
+			// Containers of an owner that own nothing share.
+			cpus, _ := s.Owner(string(pod.UID))
+			sum += max(info.CalculateResource().Resource.GetMilliCPU()-int64(cpus)*1000, 0)
 		}
-		// Containers of an owner that own nothing share.
-		cpus, _ := s.Owner(string(pod.UID))
-		sum += max(info.CalculateResource().Resource.GetMilliCPU()-int64(cpus)*1000, 0)
-	}
-	return sum
+		return sum
+	})
 }

@@ -173,14 +173,20 @@ func (p *Plugin) coming(n *v1.Node) bool {
 // fitsSoon says that a pod has a place once the node shows who has ended there. Nobody else has
 // to go for it, as preemption would have it.
 func fitsSoon(s *placement.State, w *placement.Wish, n fwk.NodeInfo, l placement.Load) bool {
-	there := make(map[string]bool, len(n.GetPods()))
-	for _, info := range n.GetPods() {
-		there[string(info.GetPod().UID)] = true
+	generation := n.GetGeneration()
+	if len(l.Without) > 0 {
+		generation = 0 // on paper some of them are not there
 	}
-	for _, uid := range l.Without {
-		there[uid] = true // it is, but for this trial
-	}
-	ending := s.Ending(func(uid string) bool { return there[uid] })
+	ending := s.Ending(generation, func() map[string]bool {
+		there := make(map[string]bool, len(n.GetPods()))
+		for _, info := range n.GetPods() {
+			there[string(info.GetPod().UID)] = true
+		}
+		for _, uid := range l.Without {
+			there[uid] = true // it is, but for this trial
+		}
+		return there
+	})
 	if len(ending) == 0 {
 		return false
 	}
