@@ -200,6 +200,7 @@ var byHand = map[string]string{
 	"load-scheduler":      "test-scheduler plays it with 120 pods",
 	"e2e-random":          "the proof scheduler of e2e-kubernetes plays 30 of its pods",
 	"demo-cluster":        "boots two guests beside a cluster; it is the proof scheduler of e2e/kubernetes",
+	"e2e-scheduler":       "boots a guest beside a cluster, and builds the scheduler's image first",
 	"changelog":           "writes; hack/release tests it",
 }
 

@@ -32,28 +32,44 @@ const (
 )
 
 // images builds two images of the daemon as a release does, if the chart is installed at
-// all, and returns where they go in the guest. Their versions differ, and so do the binaries in them.
+// all, and the scheduler's if it is deployed, and returns where they go in the guest. The versions of
+// the two differ, and so do the binaries in them.
 func images(ctx context.Context, o *options) (map[string]string, error) {
-	dir, err := filepath.Abs(filepath.Join(o.Cache, "bin"))
-	if err != nil {
-		return nil, err
-	}
 	files := map[string]string{}
 	if !o.chart() {
 		return files, nil
 	}
 	for _, tag := range []string{firstTag, secondTag} {
-		archive := filepath.Join(dir, "quietcore-"+tag+".tar")
-		cmd := exec.CommandContext(ctx, "go", "run", ".", "-name", imageName, "-version", tag, "-platforms",
-			"linux/amd64", "-o", archive)
-		cmd.Dir = imageSource
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return nil, fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+		if err := image(ctx, o, tag, files, "-name", imageName, "-version", tag); err != nil {
+			return nil, err
 		}
-		files[imageDir[1:]+"/"+tag+".tar"] = archive
+	}
+	if o.runs(schedulerProof) {
+		return files, image(ctx, o, schedulerArchive, files, "-scheduler", "-name", schedulerImage, "-version",
+			firstTag)
 	}
 	return files, nil
 }
+
+// image builds one, and adds its file to those of the guest.
+func image(ctx context.Context, o *options, as string, files map[string]string, args ...string) error {
+	dir, err := filepath.Abs(filepath.Join(o.Cache, "bin"))
+	if err != nil {
+		return err
+	}
+	archive := filepath.Join(dir, "quietcore-"+as+".tar")
+	cmd := exec.CommandContext(ctx, "go", append([]string{"run", ".", "-platforms", "linux/amd64", "-o", archive},
+		args...)...)
+	cmd.Dir = imageSource
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(cmd.Args, " "), err, out)
+	}
+	files[archiveFile(as)[1:]] = archive
+	return nil
+}
+
+// archiveFile is where an image is in the guest.
+func archiveFile(name string) string { return imageDir + "/" + name + ".tar" }
 
 // deploy installs the chart, or upgrades it, as users do, and returns when its pod is
 // ready. The daemon next to containerd, if one runs, ends first.
@@ -65,7 +81,7 @@ func (b *bench) deployFrom(ctx context.Context, chart, tag string, config, value
 	if err := b.killDaemon(ctx); err != nil {
 		return err
 	}
-	if err := b.node.ImportArchive(ctx, imageDir+"/"+tag+".tar"); err != nil {
+	if err := b.node.ImportArchive(ctx, archiveFile(tag)); err != nil {
 		return err
 	}
 	all := map[string]any{

@@ -63,6 +63,7 @@ var (
 		{Name: "report", Run: report},
 		{Name: "tenant", Run: tenant},
 		{Name: "crowd", Run: crowd},
+		{Name: schedulerProof, Run: schedulerChart},
 	}
 )
 
@@ -101,10 +102,13 @@ func (o *options) chosen() ([]proof, error) {
 
 // chart says whether one of the proofs installs it.
 func (o *options) chart() bool {
+	return slices.ContainsFunc(withChart, func(c proof) bool { return o.runs(c.Name) })
+}
+
+// runs says whether a proof was asked for.
+func (o *options) runs(name string) bool {
 	chosen, err := o.chosen()
-	return err == nil && slices.ContainsFunc(chosen, func(p proof) bool {
-		return slices.ContainsFunc(withChart, func(c proof) bool { return c.Name == p.Name })
-	})
+	return err == nil && slices.ContainsFunc(chosen, func(p proof) bool { return p.Name == name })
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

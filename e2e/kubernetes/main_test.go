@@ -151,6 +151,31 @@ func TestAskedCountsOneUsersRequests(t *testing.T) {
 	}
 }
 
+// Writes of one pod, and what was denied, as the proof of the chart's scheduler reads them.
+func TestRequestsOfTheScheduler(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "audit.log")
+	const lines = `{"verb":"list","user":{"username":"s"},"objectRef":{"resource":"pods"},"responseStatus":{"code":200}}
+{"verb":"create","user":{"username":"s"},"objectRef":{"resource":"pods","name":"a","subresource":"binding"}}
+{"verb":"patch","user":{"username":"other"},"objectRef":{"resource":"pods","namespace":"proof","name":"a"}}
+{"verb":"list","user":{"username":"s"},"objectRef":{"resource":"csinodes"},"responseStatus":{"code":403}}
+`
+	if err := os.WriteFile(file, []byte(lines), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	list, err := requestsOf(file, "s", 0)
+	if err != nil || len(list) != 3 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	for i, want := range []string{"list pods", "create pods/binding", "list csinodes"} {
+		if list[i].String() != want || list[i].writes() != (i == 1) {
+			t.Errorf("request %d is %s and writes: %t", i, &list[i], list[i].writes())
+		}
+	}
+	if list[1].ObjectRef.Name != "a" || list[2].ResponseStatus.Code != 403 {
+		t.Errorf("%+v", list)
+	}
+}
+
 func TestAnswersAreReadFromTheMetrics(t *testing.T) {
 	before, err := parseAnswers("")
 	if err != nil || len(before) != 0 {

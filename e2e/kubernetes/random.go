@@ -38,6 +38,8 @@ func (p *pair) random(ctx context.Context) error {
 					err)
 			}
 		}
+		a.say("  %d of %d: %d told, %d sharing, %d pending, none refused", made, p.options.random, a.told, a.shared,
+			a.pending)
 		if err := a.leave(ctx); err != nil {
 			return err
 		}

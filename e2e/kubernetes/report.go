@@ -1,14 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -282,43 +279,4 @@ func (b *bench) onTopology(ctx context.Context, wanted func(*topologyObject) (bo
 		out <- observation{at: time.Now(), err: err}
 	}()
 	return out
-}
-
-// asked counts what a user asked the API server for while something happened, by verb
-// and resource. Requests that stay open count once, when they end.
-func asked(file, user string, since int64) (map[string]int, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if _, err := f.Seek(since, 0); err != nil {
-		return nil, err
-	}
-	counts := map[string]int{}
-	in := bufio.NewScanner(f)
-	in.Buffer(nil, 1<<22)
-	for in.Scan() {
-		var line struct {
-			Verb      string
-			User      struct{ Username string }
-			ObjectRef struct{ Resource string }
-		}
-		if err := json.Unmarshal(in.Bytes(), &line); err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		if line.User.Username == user {
-			counts[strings.TrimSpace(line.Verb+" "+line.ObjectRef.Resource)]++
-		}
-	}
-	return counts, in.Err()
-}
-
-// auditEnd is where the log ends now.
-func (b *bench) auditEnd() (int64, error) {
-	info, err := os.Stat(b.AuditLog())
-	if err != nil {
-		return 0, err
-	}
-	return info.Size(), nil
 }

@@ -197,7 +197,7 @@ func (p *pair) free(ctx context.Context) error {
 }
 
 // create makes a pod for a scheduler, on a certain node if one is named.
-func (p *pair) create(ctx context.Context, k *kubelet.Pod, by, on string) error {
+func (b *bench) create(ctx context.Context, k *kubelet.Pod, by, on string) error {
 	k.Namespace = namespace
 	object := cluster.PodObject(k)
 	spec := object["spec"].(map[string]any)
@@ -205,12 +205,12 @@ func (p *pair) create(ctx context.Context, k *kubelet.Pod, by, on string) error 
 	if on != "" {
 		spec["nodeSelector"] = map[string]any{"kubernetes.io/hostname": on}
 	}
-	return p.Create(ctx, cluster.PodsPath(namespace), object, nil)
+	return b.Create(ctx, cluster.PodsPath(namespace), object, nil)
 }
 
 // placed waits until a pod is bound, or its scheduler has said why it is not.
-func (p *pair) placed(ctx context.Context, name string) (node, why string, err error) {
-	pod, err := p.WaitPod(ctx, namespace, name, func(c *cluster.Pod) bool {
+func (b *bench) placed(ctx context.Context, name string) (node, why string, err error) {
+	pod, err := b.WaitPod(ctx, namespace, name, func(c *cluster.Pod) bool {
 		why = ""
 		for _, is := range c.Status.Conditions {
 			if is.Type == "PodScheduled" && is.Status == "False" {
@@ -258,16 +258,22 @@ func (p *pair) compared(ctx context.Context, pod *cluster.Pod) (node, cpus strin
 	if pod.Metadata.Labels["koordinator.sh/qosClass"] != "LSR" {
 		return node, cpus, nil
 	}
+	return node, cpus, toldOf(pod, cpus)
+}
+
+// toldOf fails if a pod runs on other CPUs than its scheduler wrote.
+func toldOf(pod *cluster.Pod, cpus string) error {
 	var told struct{ CPUSet string }
 	if text := pod.Metadata.Annotations[statusKey]; text != "" {
 		if err := json.Unmarshal([]byte(text), &told); err != nil {
-			return node, cpus, err
+			return fmt.Errorf("annotation %s of pod %s: %w", statusKey, pod.Key(), err)
 		}
 	}
-	if told.CPUSet != cpus {
-		err = fmt.Errorf("pod %s on %s was told CPUs %q and runs on %q", pod.Key(), node, told.CPUSet, cpus)
+	if cpus == "" || told.CPUSet != cpus {
+		return fmt.Errorf("pod %s on %s was told CPUs %q and runs on %q", pod.Key(), pod.Spec.NodeName, told.CPUSet,
+			cpus)
 	}
-	return node, cpus, err
+	return nil
 }
 
 // with adds annotations to a pod.
@@ -279,7 +285,8 @@ func with(k *kubelet.Pod, annotations ...string) *kubelet.Pod {
 	return k
 }
 
-// refusedOn waits until a node has refused a pod, and returns the sentence.
+// refusedOn waits until a node has refused a pod, and returns the line that says so first: the daemon's Event or
+// kubelet's, which comes late where kubelet's own call has run out of time.
 func (p *pair) refusedOn(ctx context.Context, name, node string, words ...string) (string, error) {
 	on, why, err := p.placed(ctx, name)
 	if err != nil {
@@ -288,7 +295,7 @@ func (p *pair) refusedOn(ctx context.Context, name, node string, words ...string
 	if on != node {
 		return "", fmt.Errorf("pod %s is on %q (%s), want %s, so that it is refused", name, on, why, node)
 	}
-	return p.describeRefusal(ctx, namespace, name, append(words, "FailedCreatePodSandBox")...)
+	return p.describeRefusal(ctx, namespace, name, words...)
 }
 
 // wholeCores is scenario 1: four CPUs are free on the first node, one of each core. The second has
@@ -377,7 +384,7 @@ func (p *pair) others(ctx context.Context) error {
 	if err := p.bindTo(ctx, owner("second", "LSR", 2), cluster.NodeName, again); err != nil {
 		return err
 	}
-	line, err := p.refusedOn(ctx, "second", cluster.NodeName, "owned by another pod")
+	line, err := p.refusedOn(ctx, "second", cluster.NodeName, "InsufficientCPUs", "owned by another pod")
 	if err != nil {
 		return err
 	}
