@@ -433,6 +433,8 @@ var defects = []struct {
 		"as D250, and the owner that has to go is the only one whose CPUs the pool's slice has lost"},
 	{"D257", 20094437, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Panics, sim.Defects,
 		sim.Disk, sim.Kills, sim.Reconnects}, sim.PropGrant, false, "the same, and the pool's mask is the smallest"},
+	{"D258", 32000456, []sim.Fault{sim.Lies, sim.Hangs, sim.Panics, sim.Disk, sim.Kills, sim.Unsaid, sim.Unplugs},
+		sim.PropGrant, false, "an owner that has grown loses CPUs of its mask and weight, which the slice has too"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -288,7 +288,7 @@ func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
 	}
 	stored := storedBy(p.containers)
 	return !p.kernel.IsEmpty() && p.kernel != pool && (!stored.IsEmpty() && r.same(stored, p.kernel) ||
-		p.all && p.asks == milli(&p.kernel) || p.createdFor(&p.kernel))
+		p.all && p.asks == milli(&p.kernel) || p.weighs == milli(&p.kernel) || p.createdFor(&p.kernel))
 }
 
 // place finds the CPUs of pods. Pods that the file has in the pool come last: they may have received CPUs
