@@ -235,6 +235,15 @@ func TestFaults(t *testing.T) {
 	}
 }
 
+// Units that are beside the CPUs' own count no container, and say nothing of reference cycles.
+func TestUnitsBesideTheCPUs(t *testing.T) {
+	n := load(t, filepath.Join("testdata", "faults", "pmu-amd-zen4.txtar"))
+	k := &Gather(t.Context(), n.options(n.build(t))).Kernel
+	if !slices.Equal(k.PMUs, []string{"cpu"}) || k.PMU.NoReference {
+		t.Errorf("%v, no reference cycles: %t", k.PMUs, k.PMU.NoReference)
+	}
+}
+
 // companions come with many faults: a fixture's directories are open, and a daemon
 // cannot be registered with a runtime that does not listen.
 func companions() []string {
