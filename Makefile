@@ -59,7 +59,7 @@ demo-cluster: setup-vm ## show the scheduler on a cluster of two virtual machine
 
 .PHONY: bench-scheduler
 bench-scheduler: ## each budget of the scheduler with its figure, on 5,000 nodes of 256 CPUs, with the plugin and without by turns, medians of five; ten minutes. QUIETCORE_NODES, QUIETCORE_PODS and QUIETCORE_ROUNDS are other sizes; builds Kubernetes' scheduler first
-	cd scheduler && QUIETCORE_NODES=$${QUIETCORE_NODES:-5000} $(GO) test ./plugin -run '^$$' -bench 'Scheduling|Restart|Filter' -benchtime 1x -timeout 2h
+	cd scheduler && QUIETCORE_NODES=$${QUIETCORE_NODES:-5000} $(GO) test ./plugin -run '^$$' -bench 'Scheduling|Withheld|Restart|Filter' -benchtime 1x -timeout 2h
 	cd scheduler && $(GO) test ./placement -run '^$$' -bench . -benchtime 20000x
 
 .PHONY: test-cpumanager # -vet=off: lint vets it
