@@ -174,6 +174,9 @@ func count(m *metrics.Metrics, f *loop.Finding) {
 			m.CPIBlamed(f.Victim.Job, f.Antagonists[i].Job)
 		}
 	case detect.OutcomeEvent:
+		if f.Test != nil && f.Outcome.Result == detect.Failure {
+			return // a test was given up: nobody was capped in vain
+		}
 		m.CPIOutcome(f.Outcome.Result)
 	}
 }

@@ -78,8 +78,14 @@ func TestFindingsAreCounted(t *testing.T) {
 	count(p.o.metrics, &loop.Finding{Kind: detect.AnalysisEvent, Verdict: detect.Cap, Victim: &cpi.Container{Job: "a"},
 		Antagonists: []*cpi.Container{{Job: "b"}}})
 	count(p.o.metrics, &loop.Finding{Kind: detect.OutcomeEvent, Outcome: &detect.Outcome{Result: detect.Refused}})
+	// A test that ends in a verdict is a cap that helps; one that is given up is none that failed.
+	for _, result := range []detect.Result{detect.Success, detect.Failure} {
+		count(p.o.metrics, &loop.Finding{Kind: detect.OutcomeEvent, Test: &loop.Test{},
+			Outcome: &detect.Outcome{Result: result}})
+	}
 	text := scrape(t, p.o.metrics)
-	for _, want := range []string{"quietcore_cpi_blamed_total", `quietcore_cpi_outcomes_total{result="refused"} 1`} {
+	for _, want := range []string{"quietcore_cpi_blamed_total", `quietcore_cpi_outcomes_total{result="refused"} 1`,
+		`quietcore_cpi_outcomes_total{result="success"} 1`, `quietcore_cpi_outcomes_total{result="failure"} 0`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %s", want)
 		}
