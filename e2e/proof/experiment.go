@@ -40,6 +40,29 @@ func wholeExperiment(ctx context.Context, n *node) ([]figure, error) {
 // tested is a circle in which the antagonist is tested.
 type tested struct{ *circle }
 
+// learn also looks whether what was learned can be told from a disturbance: load of others on
+// the host is not stolen by its hypervisor, and shows nowhere else.
+func (t *tested) learn(ctx context.Context, w workload) error {
+	if err := t.circle.learn(ctx, w); err != nil {
+		return err
+	}
+	const slow = 2 // times the median
+	slowed, of := 0, 0
+	for _, l := range t.looks {
+		if l.victim > 0 {
+			of++
+			if l.victim > slow*t.normal {
+				slowed++
+			}
+		}
+	}
+	if 20*slowed > of {
+		return fmt.Errorf("%w: the victims were slowed in %d of %d windows before the antagonist began", errNoisy,
+			slowed, of)
+	}
+	return nil
+}
+
 // disturb starts the antagonist and waits until it is found guilty, and let go for a
 // window.
 func (c *tested) disturb(ctx context.Context, batch workload) error {
