@@ -46,6 +46,7 @@ var proofs = []proof{
 	{Name: "disorder", Run: disorder},
 	{Name: "uninstall", Run: uninstall},
 	{Name: "doctor", Run: doctor},
+	{Name: "reserved", Run: reserved},
 	{Name: "interference", Run: interference},
 }
 
