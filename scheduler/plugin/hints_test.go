@@ -39,6 +39,9 @@ func (w *world) annotate(name, key, value string) {
 			w.t.Fatal(err)
 		}
 		pod.Annotations[key] = value
+		if w.memory != nil {
+			pod.ResourceVersion += "1" // the API server's part: kube-scheduler takes equal ones for no change
+		}
 		_, err = pods.Update(w.ctx, pod, metav1.UpdateOptions{})
 		return err == nil
 	})
