@@ -65,9 +65,12 @@ func refusals(t *testing.T, ledger string) float64 {
 func behind(t *testing.T, o options) *world {
 	w := newWorld(t, o)
 	w.node("a", 0, &small, trusting())
+	w.until("the ledger is there", func() bool { return w.plugin.cluster.Generation("a") != 0 })
+	empty := w.plugin.cluster.Generation("a")
 	w.create("witness", "LSR", "2", of("witness"))
 	w.lands("witness", "a")
-	w.until("the witness arrives", func() bool { return w.owned("witness") != "" })
+	// Or the ledger that has the witness would be written later, and have the thief, too.
+	w.until("the ledger has the witness", func() bool { return w.plugin.cluster.Generation("a") != empty })
 	w.mu.Lock()
 	w.hold = true
 	w.mu.Unlock()
