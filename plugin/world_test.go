@@ -435,6 +435,9 @@ var defects = []struct {
 		sim.Disk, sim.Kills, sim.Reconnects}, sim.PropGrant, false, "the same, and the pool's mask is the smallest"},
 	{"D258", 32000456, []sim.Fault{sim.Lies, sim.Hangs, sim.Panics, sim.Disk, sim.Kills, sim.Unsaid, sim.Unplugs},
 		sim.PropGrant, false, "an owner that has grown loses CPUs of its mask and weight, which the slice has too"},
+	{"D259", 33001691, []sim.Fault{sim.Blind, sim.Panics, sim.Disk, sim.Reconnects,
+		sim.Clock}, sim.PropSettle, false,
+		"a limit that kubelet has set meanwhile is corrected by what was read before, as it is the answered one"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -198,7 +198,7 @@ func (c *Core) request(r *Request) {
 				path: e.Pod.CgroupParent}, t.decisions)
 			return
 		case policy.ContainerUpdate:
-			c.takeover.othersWrite(c.writer.ctrs[e.ID])
+			c.takeover.updated(&e)
 			c.hold(&waiter{reply: answer, id: e.ID, update: true, had: had}, t.decisions)
 			return
 		}

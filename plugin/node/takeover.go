@@ -273,6 +273,20 @@ func (t *takeover) othersWrite(s *subject) {
 	}
 }
 
+// updated records that kubelet has updated a container: if it has set its limit, what was answered of it is known,
+// and what is read later corrects nothing, not even if the limit is the one that was answered.
+func (t *takeover) updated(e *policy.ContainerUpdate) {
+	t.othersWrite(t.c.writer.ctrs[e.ID])
+	if e.Quota == 0 && e.Resources == nil {
+		return
+	}
+	delete(t.guessed, e.ID)
+	if t.current != nil {
+		delete(t.current.guessed, e.ID)
+		delete(t.current.limits, e.ID)
+	}
+}
+
 // reads are the queries of a takeover and their results.
 type reads struct {
 	seen     map[query]reading
