@@ -63,7 +63,7 @@ func typed(all []report.Ability) error {
 	var wrong []error
 	for _, a := range all {
 		if a.Why != "" && !a.Typed {
-			wrong = append(wrong, fmt.Errorf("Linux %s, %s: %s", a.Kernel, a.What, a.Why))
+			wrong = append(wrong, fmt.Errorf("kernel %s, %s: %s", a.Kernel, a.What, a.Why))
 		}
 	}
 	if len(all) == 0 {
