@@ -7,9 +7,6 @@ import (
 	"strings"
 	"time"
 
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
-
-	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/internal/control"
 )
 
@@ -182,24 +179,7 @@ func (c *tested) recur(ctx context.Context, batch workload) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
-		{"a resize", func() error {
-			_, err := c.n.CRI().UpdateContainerResources(ctx,
-				&cri.UpdateContainerResourcesRequest{ContainerId: id,
-					Linux: &cri.LinuxContainerResources{CpuPeriod: period, CpuQuota: resized}})
-			return err
-		}},
-		{"a daemon-reload", func() error {
-			if c.n.Driver != kubelet.Systemd {
-				return nil
-			}
-			_, err := c.n.Exec(ctx, "systemctl", "daemon-reload")
-			return err
-		}},
-	} {
+	for _, step := range c.changes(ctx, id) {
 		if err := c.kept(ctx, batch, step.name, step.do); err != nil {
 			return err
 		}

@@ -484,6 +484,31 @@ func (c *circle) capNow() string {
 
 func quotaOf(microseconds int64) string { return fmt.Sprintf("%d %d", microseconds, period) }
 
+// foreign is a change of a cgroup that is not the daemon's.
+type foreign struct {
+	name string
+	do   func() error
+}
+
+// changes are those of a container's cgroup that a limit of ours has to survive.
+func (c *circle) changes(ctx context.Context, id string) []foreign {
+	return []foreign{
+		{"a resize", func() error {
+			_, err := c.n.CRI().UpdateContainerResources(ctx,
+				&cri.UpdateContainerResourcesRequest{ContainerId: id,
+					Linux: &cri.LinuxContainerResources{CpuPeriod: period, CpuQuota: resized}})
+			return err
+		}},
+		{"a daemon-reload", func() error {
+			if c.n.Driver != kubelet.Systemd {
+				return nil
+			}
+			_, err := c.n.Exec(ctx, "systemctl", "daemon-reload")
+			return err
+		}},
+	}
+}
+
 // recur checks that the antagonist returns and is capped again, and that the cap
 // survives other changes of the cgroup.
 func (c *circle) recur(ctx context.Context, batch workload) error {
@@ -498,24 +523,7 @@ func (c *circle) recur(ctx context.Context, batch workload) error {
 	if err := c.quota(ctx, batch, limit); err != nil {
 		return err
 	}
-	for _, step := range []struct {
-		name string
-		do   func() error
-	}{
-		{"a resize", func() error {
-			_, err := c.n.CRI().UpdateContainerResources(ctx,
-				&cri.UpdateContainerResourcesRequest{ContainerId: id,
-					Linux: &cri.LinuxContainerResources{CpuPeriod: period, CpuQuota: resized}})
-			return err
-		}},
-		{"a daemon-reload", func() error {
-			if c.n.Driver != kubelet.Systemd {
-				return nil
-			}
-			_, err := c.n.Exec(ctx, "systemctl", "daemon-reload")
-			return err
-		}},
-	} {
+	for _, step := range c.changes(ctx, id) {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
