@@ -190,7 +190,7 @@ func (r *recovery) owned(p *running) int64 {
 		o = r.placed[p.pod.UID]
 	}
 	if o != nil && o.CPUs != nil {
-		return int64(o.CPUs.Count()) * 1000
+		return milli(o.CPUs)
 	}
 	return 0
 }
@@ -256,11 +256,11 @@ func (r *recovery) read(path string) cpuset.Set {
 // pod was shrinking, and others received the rest. Empty: that is not known.
 func (p *running) shrunk(others cpuset.Set) (left cpuset.Set) {
 	rest := p.kernel.Minus(others)
-	if !p.sized() || int64(rest.Count())*1000 < p.asks {
+	if !p.sized() || milli(&rest) < p.asks {
 		return left
 	}
 	for cpu := range rest.All() {
-		if int64(left.Count())*1000 < p.asks {
+		if milli(&left) < p.asks {
 			left.Add(cpu)
 		}
 	}
@@ -397,7 +397,7 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 	if p.fits(&saved.CPUs) && saved.CPUs.SubsetOf(&p.kernel) || r.recorded(p, p.kernel) {
 		return false // the mask is from before the pod shrank, or from before others came
 	}
-	return p.asks == int64(p.kernel.Count())*1000 || !stored.IsEmpty() && r.same(stored, p.kernel)
+	return p.asks == milli(&p.kernel) || !stored.IsEmpty() && r.same(stored, p.kernel)
 }
 
 // recorded reports whether the file has some of these CPUs as another pod's, whose mask does not contradict it.
