@@ -63,8 +63,8 @@ type Watchlist struct {
 
 // String describes it in a sentence.
 func (w *Watchlist) String() string {
-	return fmt.Sprintf("%d of %d containers were counted in the last window: %d victims in question, %d suspects, "+
-		"%d by turns, %d for what they use", w.Counted, w.Containers, w.Victims, w.Suspects, w.Turns,
+	return fmt.Sprintf("%d of %d containers were counted in the last window: victims in question %d, suspects "+
+		"%d, by turns %d, for what they use %d", w.Counted, w.Containers, w.Victims, w.Suspects, w.Turns,
 		w.Counted-w.Victims-w.Suspects-w.Turns)
 }
 

@@ -111,7 +111,7 @@ func TestTheHeadSaysWhyThereIsNoCPI(t *testing.T) {
 			Next: 5, Jobs: &control.Jobs{Judged: 3, LackTasks: 9, LackSamples: 2, MinTasks: 5, MinTaskSamples: 100,
 				Next: of(2220), Uncounted: 12}},
 		"CPI: windows of 10s every 1m, the last one 1s ago; 10 of 40 containers were counted in the last window: " +
-			"1 victims in question, 2 suspects, 4 by turns, 3 for what they use": {Counting: true, Window: 10,
+			"victims in question 1, suspects 2, by turns 4, for what they use 3": {Counting: true, Window: 10,
 			Interval: 60, Age: of(1), Watchlist: &control.Watchlist{Counted: 10, Containers: 40, Victims: 1,
 				Suspects: 2, Turns: 4}},
 		"CPI: windows of 10s every 1m; the last one was dropped: a CPU came or went": {Counting: true, Window: 10,
