@@ -11,15 +11,16 @@ import (
 
 const (
 	stripTop    = cpiTop + cpiHeight + 3
-	stripHeight = 8
-	maxStrips   = 2 // experiments that are drawn: between the plots there is no room for more
+	stripHeight = 7
+	stripPitch  = 12 // their labels are as high
+	maxStrips   = 2  // experiments that are drawn: between the plots there is no room for more
 )
 
 // coins draws, between the plots, the windows of each experiment: full where the suspect was
 // throttled, empty where it was left alone.
 func (d *drawing) coins() {
 	for n, x := range strips(d.i) {
-		y := stripTop + n*(stripHeight+2)
+		y := stripTop + n*stripPitch
 		for _, c := range x.Coins {
 			from, to := c.Offset.Seconds(), (c.Offset + c.Length).Seconds()
 			if to <= d.x.low || from >= d.x.high {
