@@ -115,6 +115,82 @@ func TestLeftoverMaskOfAMixedPod(t *testing.T) {
 	n.runsOn("kubepods/mixed/main", "4-7")
 }
 
+// A container beside an owner whose CPUs all went offline has those of its pod, the owner's among them. No mask keeps
+// it there on its way to others, nor does its pod's lose the CPUs that may come back: whenever they do, it leaves the
+// owner's.
+func TestNoMaskKeepsAContainerOnItsNeighboursCPUs(t *testing.T) {
+	n := newNode(t, "0-7")
+	n.pool("shared", "2-3")
+	n.pod("kubepods", "db", n.on("6-7"))
+	n.must(n.tree.PutPod(cgroup.Pod{ID: "mixed", Path: "kubepods/mixed", Need: cgroup.InPool("shared")}))
+	n.container("kubepods", "mixed", "main", n.on("4-5"), "")
+	n.container("kubepods", "mixed", "side", cgroup.InPool("shared"), "")
+	n.apply()
+	for _, known := range []bool{true, false} {
+		n.kern.SetOnline(set(t, "0-1,4-7"))
+		if known {
+			n.tree.SetOnline(set(t, "0-1,4-7"))
+		}
+		n.tree.LookAbove(n.kern.CPUs) // offline CPUs that nobody reported look like a limit
+		n.pool("shared", "0-1")
+		n.runsOn("kubepods/mixed/side", "4-5")
+		back := 0
+		n.must(n.tree.Execute(n.tree.Plan(), func(w cgroup.Write) error {
+			n.must(n.write(w))
+			n.kern.SetOnline(set(t, "0-7"))
+			if e, err := n.kern.CPUs("kubepods/mixed/side"); err != nil || e.CPUs.Intersects(ptr(set(t, "4-7"))) {
+				t.Errorf("known %t: CPUs 2-3 are back after %v: side may run on %s, %v", known, w, e.CPUs, err)
+			}
+			n.kern.SetOnline(set(t, "0-1,4-7"))
+			back++
+			return nil
+		}))
+		if n.runsOn("kubepods/mixed/side", "0-1"); back < 3 {
+			t.Errorf("known %t: %d writes, want the pod's, the container's and again the pod's", known, back)
+		}
+		n.kern.SetOnline(set(t, "0-7"))
+		n.tree.SetOnline(set(t, "0-7"))
+		n.tree.LookAbove(n.kern.CPUs)
+		n.pool("shared", "2-3")
+		n.apply()
+	}
+}
+
+// Two pods without online CPUs that move to CPUs that their slice does not have: neither gains the other's, and no mask
+// keeps one on CPUs of the slice that have an owner.
+func TestNoMaskKeepsMovingPodsOnAnOwnersCPUs(t *testing.T) {
+	n := newNode(t, "0-15")
+	n.pool("shared", "0-3")
+	for _, p := range [][2]string{{"a", "4-5"}, {"b", "6-7"}, {"owner", "8-9"}} {
+		n.pod(burstable, p[0], n.on(p[1]))
+	}
+	n.pod(burstable, "web", cgroup.InPool("shared"))
+	n.apply()
+	online := set(t, "0-3,8-15")
+	n.kern.SetOnline(online)
+	n.tree.SetOnline(online)
+	n.runsOn(burstable+"/a", "0-3,8-9")
+	for _, p := range [][2]string{{"a", "10-11"}, {"b", "12-13"}} {
+		n.must(n.tree.PutPod(cgroup.Pod{ID: p[0], Path: burstable + "/" + p[0], Need: n.on(p[1])}))
+	}
+	n.must(n.tree.Execute(n.tree.Plan(), func(w cgroup.Write) error {
+		n.must(n.write(w))
+		n.kern.SetOnline(set(t, "0-15"))
+		for _, p := range [][2]string{{"a", "8-9,12-13"}, {"b", "8-11"}} {
+			e, err := n.kern.CPUs(burstable + "/" + p[0])
+			if err != nil || e.CPUs.Intersects(ptr(set(t, p[1]))) {
+				t.Errorf("all CPUs are back after %v: %s may run on %s, %v", w, p[0], e.CPUs, err)
+			}
+		}
+		n.kern.SetOnline(online)
+		return nil
+	}))
+	n.runsOn(burstable+"/a", "10-11")
+	n.runsOn(burstable+"/b", "12-13")
+}
+
+func ptr(s cpuset.Set) *cpuset.Set { return &s }
+
 // limit is what an administrator leaves to kubepods.
 func (n *node) limit(cpus string) {
 	n.kern.Tamper("kubepods", cpus)

@@ -2,6 +2,7 @@ package cgroup
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -150,6 +151,8 @@ type planner struct {
 	movers []*node
 	// aboveMover holds the ancestors of movers; they are trimmed only after the mover has moved.
 	aboveMover map[*node]bool
+	// inside holds the movers and their ancestors by their parents.
+	inside map[*node][]*node
 	// keep holds, for a mover whose mask serves others, the CPUs of those that would fall onto its
 	// new mask.
 	keep map[*node]cpuset.Set
@@ -232,24 +235,18 @@ func (p *planner) leave(n *node) {
 func (n *node) mayCome() bool { return n.unread() && n.need.cpus != nil }
 
 // leaveAllBut takes from a mover the CPUs that are neither in its target nor still used by the
-// cgroups below. One that has its parent's CPUs because its own are offline leaves those of owners: a mask that
-// keeps it there would still be written when they are back.
+// cgroups below.
 func (p *planner) leaveAllBut(n *node, kept cpuset.Set) {
 	now := p.effective(n)
-	stays := now.And(kept.Or(*p.targetOf(n)))
-	if own := p.own(n); own != nil && !own.Intersects(&now) && len(n.odd) == 0 {
-		if free := now.And(p.free(n)); !free.IsEmpty() {
-			stays = free
-		}
-	}
-	if stays != now {
+	if stays := now.And(kept.Or(*p.targetOf(n))); stays != now {
 		p.set(n, Shrink, &stays)
 	}
 }
 
 // findMovers lists the cgroups that move to CPUs of which they had none, and so must wait until
 // others have left. A cgroup whose mask serves one below is a mover, too, if that one would fall
-// onto its new mask: it has an own mask from elsewhere, which shares nothing with the new one.
+// onto its new mask: it has an own mask from elsewhere, which shares nothing with the new one. Of the CPUs that it has
+// with a mask all of whose CPUs are offline it keeps none of an owner's: when the write lands, its own may be back.
 func (p *planner) findMovers(todo []*node) {
 	p.aboveMover, p.keep = map[*node]bool{}, map[*node]cpuset.Set{}
 	for _, n := range todo {
@@ -260,6 +257,9 @@ func (p *planner) findMovers(todo []*node) {
 		target, managed := p.t.target(carrier)
 		if target == nil || !managed || now.Intersects(target) {
 			continue
+		}
+		if carrier != n && p.fallsBack(carrier) { // n is where its own mask reaches, which may be on an owner's
+			now = now.And(p.free(carrier))
 		}
 		p.keep[carrier] = p.keep[carrier].Or(now)
 	}
@@ -277,15 +277,32 @@ func (p *planner) findMovers(todo []*node) {
 			p.aboveMover[a] = true
 		}
 	}
+	p.inside = map[*node][]*node{}
+	for _, n := range slices.Concat(p.movers, sorted(slices.Collect(maps.Keys(p.aboveMover)))) {
+		p.inside[n.parent] = append(p.inside[n.parent], n)
+	}
+}
+
+// fallsBack reports whether n has all CPUs of its parent because its mask has none of them: they are offline, or the
+// parent does not have them.
+func (p *planner) fallsBack(n *node) bool {
+	own, above := p.own(n), p.above(n)
+	return own != nil && !own.Intersects(&above)
 }
 
 // moveAll moves the movers, starting with those whose target no other mover is about to leave. A
 // cycle of movers that wait for each other is broken by parking one of them on CPUs of the pools
 // that have no owner.
 func (p *planner) moveAll(todo []*node) {
-	p.cover()
-	waiting := slices.Clone(p.movers)
-	slices.Reverse(waiting) // parents first
+	var waiting, others []*node
+	for _, n := range slices.Backward(p.movers) {
+		if p.fallsBack(n) { // before anything else is widened
+			waiting = append(waiting, n)
+		} else {
+			others = append(others, n)
+		}
+	}
+	waiting = append(waiting, others...)
 	for len(waiting) > 0 {
 		blocked := p.moveUnblocked(waiting)
 		if len(blocked) == len(waiting) && !p.parkOne(waiting) {
@@ -301,22 +318,46 @@ func (p *planner) moveAll(todo []*node) {
 	}
 }
 
-// cover gives every mover, and its ancestors, a mask with the CPUs that they have, so that they do
-// not gain what the parent is widened by.
-func (p *planner) cover() {
-	if !p.widening() {
-		return
-	}
-	above := make([]*node, 0, len(p.aboveMover))
-	for a := range p.aboveMover {
-		above = append(above, a)
-	}
-	for _, n := range slices.Concat(p.movers, sorted(above)) {
-		now := p.effective(n)
-		if own := p.own(n); n.parent != p.t.top && (own == nil || !own.SubsetOf(&now)) {
-			p.hold(n)
+// guard is called before a cgroup gets these CPUs. Those in it that have yet to move, or that contain such, get masks
+// with the CPUs that they have if they would gain any that they have no right to; the others have left already.
+//
+// One that falls back gains all. A mask that holds it on its parent's CPUs would take it from its own onto those of
+// others if its own were back by the time that it is written, so it gets none where it has a right to all, and else
+// one of CPUs without an owner, if its parent has any.
+func (p *planner) guard(n *node, gets *cpuset.Set) {
+	for _, k := range p.inside[n] {
+		gains := p.gains(k, gets)
+		if gains.IsEmpty() {
+			continue
+		}
+		now, next := p.effective(k), given(p.own(k), gets)
+		leaves := len(k.odd) > 0 && !now.SubsetOf(&next) // and those in it would fall back
+		right := p.t.union(k)
+		if !leaves && right != nil && gains.SubsetOf(right) {
+			p.guard(k, &next)
+		} else if free := now.And(p.free(k)); p.fallsBack(k) && len(k.odd) == 0 && !free.IsEmpty() {
+			p.set(k, Shrink, &free)
+		} else {
+			p.hold(k)
 		}
 	}
+}
+
+// gains is what n gains, with whichever mask it has, when its parent gets these CPUs. No mask helps against a write
+// that may still take effect.
+func (p *planner) gains(n *node, gets *cpuset.Set) (all cpuset.Set) {
+	masks, above := []*cpuset.Set{p.own(n)}, p.above(n)
+	if _, planned := p.masks[n]; n.unsure != nil && !planned {
+		masks = append(masks, n.unsure.masks...)
+		if n.unread() {
+			masks = append(masks, nil)
+		}
+	}
+	for _, mask := range masks {
+		gained := given(mask, gets).Minus(given(mask, &above))
+		all.AddSet(&gained)
+	}
+	return all
 }
 
 // hold gives n its current CPUs as a mask of its own, as far as they are certain.
@@ -329,15 +370,21 @@ func (p *planner) hold(n *node) {
 			}
 		}
 	}
-	p.set(n, Shrink, &now)
+	now.AddSet(p.hidden(n))
+	if own := p.own(n); own == nil || *own != now || n.unsure != nil {
+		p.set(n, Shrink, &now)
+	}
 }
 
-// widening reports whether some mover's target lies outside its parent's CPUs.
-func (p *planner) widening() bool {
-	return slices.ContainsFunc(p.movers, func(n *node) bool {
-		above, target := p.above(n), p.targetOf(n)
-		return !target.SubsetOf(&above)
-	})
+// hidden are CPUs of n's mask that are offline or that a limit from outside hides, beside others of it. They may come
+// back at any time, and a cgroup below may have no others: a mask that keeps n where it is has them, too.
+func (p *planner) hidden(n *node) *cpuset.Set {
+	var hidden cpuset.Set
+	allowed := p.t.allowed(n)
+	if own := p.own(n); own != nil && own.Intersects(allowed) && !p.t.flat {
+		hidden = own.Minus(*allowed)
+	}
+	return &hidden
 }
 
 func (p *planner) targetOf(n *node) *cpuset.Set {
@@ -404,16 +451,17 @@ func (p *planner) move(n *node, mask *cpuset.Set) {
 }
 
 func (p *planner) widen(n *node, mask *cpuset.Set) {
-	above := p.effective(n)
-	if n == p.t.top || mask.SubsetOf(&above) {
+	if above := p.effective(n); n == p.t.top || mask.SubsetOf(&above) {
 		return
 	}
-	if own := p.own(n); n.parent != p.t.top && (own == nil || !own.SubsetOf(&above)) {
-		p.hold(n)
-		above = p.effective(n)
-	}
 	p.widen(n.parent, mask)
+	above := p.effective(n)
+	if mask.SubsetOf(&above) {
+		return
+	}
 	wider := above.Or(*mask)
+	p.guard(n, &wider)
+	wider.AddSet(p.hidden(n))
 	p.set(n, Shrink, &wider)
 }
 

@@ -185,6 +185,5 @@ func TestContainersThatDiffer(t *testing.T) {
 	t.Log("a container that differs from its pod mixes the pod and its slice")
 	n.container(burstable, "web", "odd", n.on("4-5"), "")
 	n.want(n.apply(), `shrink burstable/web/pinned 0-2  shrink burstable/web/main 0-2
-		shrink burstable/web/odd 0-2  shrink burstable/web 0-2
-		shrink burstable 0-2,4-5  shrink burstable/web 0-2,4-5  shrink burstable/web/odd 4-5`)
+		shrink burstable 0-2,4-5  shrink burstable/web/odd 4-5  shrink burstable/web 0-2,4-5`)
 }
