@@ -2,7 +2,11 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
 )
 
 // Names of the loads, which are also those of their cgroups and containers.
@@ -12,19 +16,41 @@ const (
 	innocent   = "innocent"
 )
 
+const mebibyte = 1 << 20
+
+// sizes are those of the loads in bytes. The victim's memory is well inside of the last cache, and
+// the antagonist's streams are far beyond it: what it brings in throws the victim's out, so that
+// the victim waits for the memory where it had the cache.
+type sizes struct{ walk, stream int }
+
+// sizesFor reads how large the last cache is from a tree of /sys.
+func sizesFor(sys fs.FS) sizes {
+	s := sizes{walk: 4 * mebibyte, stream: 128 * mebibyte}
+	const biggest = 1 << 20 // KiB: what says more is no cache
+	text, err := fs.ReadFile(sys, "devices/system/cpu/cpu0/cache/index3/size")
+	if kib, parsed := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(string(text)), "K")); err == nil &&
+		parsed == nil && kib > 0 && kib <= biggest {
+		s.walk = min(s.walk, kib<<10/2)
+		s.stream = max(s.stream, 4*kib<<10)
+	}
+	return s
+}
+
+const wordBytes = 8
+
 // runLoad runs one of the loads; it returns only on an error.
 func runLoad(name string, threads int) error {
-	const megabyte = 1 << 20
+	size := sizesFor(os.DirFS("/sys"))
 	switch name {
 	case victim:
-		for w := newWalk(64 * megabyte / 8); ; {
+		for w := newWalk(size.walk / wordBytes); ; {
 			w.step(1 << 20)
 		}
 	case antagonist:
 		for range threads - 1 {
-			go stream(64 * megabyte / 8)
+			go stream(size.stream / vectors / wordBytes)
 		}
-		stream(64 * megabyte / 8)
+		stream(size.stream / vectors / wordBytes)
 	case innocent:
 		for x := uint64(1); ; x = spin(x, 1<<20) {
 		}
@@ -55,6 +81,9 @@ func (w *walk) step(n int) {
 		w.sum = w.sum*31 + w.at
 	}
 }
+
+// vectors are those of a stream.
+const vectors = 3
 
 // stream adds vectors that exceed any cache, like the triad of STREAM: it uses as much
 // memory bandwidth as one thread can.

@@ -16,6 +16,7 @@ import (
 type machine struct {
 	model, kernel, cycles string
 	cpus                  int
+	virtual               bool // it runs below a hypervisor, by what x86's cpuinfo says
 }
 
 // describe reads the machine's properties from a tree of /proc.
@@ -31,6 +32,7 @@ func describe(proc fs.FS, s *counter.Status) machine {
 	if err != nil {
 		return m
 	}
+	m.virtual = bytes.Contains(info, []byte(" hypervisor"))
 	// x86 names the model; arm64 has numbers.
 	for _, key := range []string{"model name", "CPU implementer", "CPU part"} {
 		for line := range bytes.Lines(info) {
@@ -49,7 +51,23 @@ func describe(proc fs.FS, s *counter.Status) machine {
 }
 
 func (m machine) String() string {
-	return fmt.Sprintf("machine: %s; %d CPUs; Linux %s; CPI from %s", m.model, m.cpus, m.kernel, m.cycles)
+	text := fmt.Sprintf("machine: %s; %d CPUs; Linux %s; CPI from %s", m.model, m.cpus, m.kernel, m.cycles)
+	if m.virtual {
+		text += "; a virtual machine"
+	}
+	return text
+}
+
+// costs says what reading each event took, of the CPU where it took longest at the last window's
+// beginning, and what a run of the program did.
+func costs(s *counter.Status) string {
+	text := fmt.Sprintf("a run of the program took %v", s.PerRun)
+	for _, e := range counter.Events() {
+		if s.Sources[e].Kind != counter.Absent {
+			text += fmt.Sprintf("; reading %s %v", e, s.ReadCost[e])
+		}
+	}
+	return text
 }
 
 // sendReport asks the user to submit the report.

@@ -4,8 +4,8 @@
 //
 // It learns the victim's CPI, detects interference, caps the antagonist and prints what
 // it measured. A window takes half a second of every second, so that a run takes
-// minutes instead of hours. It needs root and cgroup v2, creates cgroups of its own and
-// removes them.
+// minutes instead of hours. It needs root, and cgroup v2 or the hierarchy of v1's cpu
+// controller; it creates cgroups of its own and removes them.
 package main
 
 import (
@@ -15,12 +15,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/quietcore/quietcore/cpi/counter"
 )
@@ -34,9 +31,9 @@ const (
 )
 
 func main() {
-	root := flag.String("root", "/sys/fs/cgroup", "where cgroup v2 is mounted")
-	learn := flag.Int("learn", 90, "windows in which the antagonist is frozen")
-	disturb := flag.Int("disturb", 240, "most windows in which it alternates between running and frozen")
+	root := flag.String("root", "/sys/fs/cgroup", "where cgroup v2 is mounted, or the hierarchies of v1")
+	learn := flag.Int("learn", 90, "windows with a CPI of the victim, in which the antagonist is stopped")
+	disturb := flag.Int("disturb", 240, "most windows in which it alternates between running and stopped")
 	threads := flag.Int("threads", max(runtime.NumCPU()/2, 2), "threads of the antagonist")
 	load := flag.String("load", "", "run one of the loads (internal)")
 	flag.Parse()
@@ -73,37 +70,21 @@ func (e *NoPMUError) Error() string {
 // opener opens counters: counter.Open, or a fake in tests.
 type opener func(counter.Options) (*counter.Counter, error)
 
-// open opens the counters and rejects machines that cannot be tested.
-func open(root string, counters opener) (*counter.Counter, error) {
-	o := counter.Options{Root: root, MaxGroups: 16, Waits: counter.WaitsTotal}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(root, &fs); err != nil {
-		return nil, fmt.Errorf("%s: %w", root, err)
-	}
-	if fs.Type != unix.CGROUP2_SUPER_MAGIC {
-		o.Root, o.V1 = filepath.Join(root, "cpu"), true
-	}
-	c, err := counters(o)
+// open opens the counters of the hierarchy to be used, and rejects machines that cannot be tested.
+func open(root string, counters opener) (*counter.Counter, hierarchy, error) {
+	h, err := hierarchyAt(root)
 	if err != nil {
-		return nil, err
+		return nil, h, err
+	}
+	c, err := counters(counter.Options{Root: h.root, V1: h.v1, MaxGroups: 16, Waits: counter.WaitsTotal})
+	if err != nil {
+		return nil, h, err
 	}
 	status := c.Status()
-	if err := refusal(&status, root, o.V1); err != nil {
-		return nil, errors.Join(err, c.Close())
+	if err := missing(&status); err != nil {
+		return nil, h, errors.Join(err, c.Close())
 	}
-	return c, nil
-}
-
-// refusal says why this machine cannot be tested. A missing PMU comes first, since the
-// user can do nothing about it.
-func refusal(s *counter.Status, root string, v1 bool) error {
-	if err := missing(s); err != nil {
-		return err
-	}
-	if v1 {
-		return fmt.Errorf("%s is not cgroup v2; name the directory where that is mounted by -root", root)
-	}
-	return nil
+	return c, h, nil
 }
 
 // missing names the events that CPI needs and the machine lacks.
@@ -129,7 +110,7 @@ func missing(s *counter.Status) error {
 }
 
 func try(ctx context.Context, p plan, counters opener) int {
-	c, err := open(p.root, counters)
+	c, h, err := open(p.root, counters)
 	var none *NoPMUError
 	switch {
 	case errors.As(err, &none):
@@ -143,12 +124,13 @@ func try(ctx context.Context, p plan, counters opener) int {
 	status := c.Status()
 	where := describe(os.DirFS("/proc"), &status)
 	fmt.Println(where)
-	record, err := run(ctx, p, c)
+	record, err := run(ctx, p, h, c)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "pmucheck:", err)
 		return exitFailed
 	}
-	fmt.Printf("%s%s\n%s", record.report(), where, sendReport)
+	status = c.Status()
+	fmt.Printf("%s%s\n%s\n%s", record.report(), costs(&status), where, sendReport)
 	if record.found() {
 		return exitFound
 	}

@@ -10,10 +10,13 @@ import (
 
 // record is what was measured.
 type record struct {
-	learn  int
+	begun  int // the window in which the antagonist began; 0: it has not
+	with   int // windows with a CPI of the victim ...
+	lacked int // ... and those without
 	now    moment
+	share  mean // of the victim's time in which its CPI was counted
 	caps   []capping
-	alone  mean // the victim's CPI while the antagonist was frozen,
+	alone  mean // the victim's CPI while the antagonist stood still,
 	hurt   mean // ran freely,
 	helped mean // and was capped
 }
@@ -62,6 +65,7 @@ func (s *record) window(n int, w *sampler.Window) {
 			}
 		case c.ID == victim && c.NoCPI == sample.None:
 			s.now.cpi = c.CPI
+			s.share.add(c.Counted)
 		case c.ID == victim:
 			s.now.why = c.NoCPI.Sentence()
 		case c.ID == antagonist:
@@ -71,8 +75,10 @@ func (s *record) window(n int, w *sampler.Window) {
 		}
 	}
 	if s.now.cpi == 0 {
+		s.lacked++
 		return
 	}
+	s.with++
 	switch {
 	case s.now.capped:
 		s.helped.add(s.now.cpi)
@@ -81,6 +87,21 @@ func (s *record) window(n int, w *sampler.Window) {
 	default:
 		s.alone.add(s.now.cpi)
 	}
+}
+
+// mostLearning is how many times as many windows learning may take, beside other users of the PMU.
+const mostLearning = 4
+
+// since is how many windows ago the antagonist began: when the victim's CPI was known in enough of
+// them. Negative: it has not.
+func (s *record) since(windows, learn int) int {
+	if s.begun == 0 && (s.with >= learn || windows >= mostLearning*learn) {
+		s.begun = windows
+	}
+	if s.begun == 0 {
+		return -1
+	}
+	return windows - s.begun
 }
 
 func (s *record) line() string {
@@ -150,12 +171,14 @@ func (s *record) report() string {
 	fmt.Fprintf(&b, "\nvictim's CPI while the antagonist rested: %s\n", &s.alone)
 	fmt.Fprintf(&b, "                          ran freely: %s\n", &s.hurt)
 	fmt.Fprintf(&b, "                          was capped: %s\n", &s.helped)
+	fmt.Fprintf(&b, "windows with a CPI: %d of %d; of the victim's time in them counted: %s\n", s.with, s.with+s.lacked,
+		&s.share)
 	for _, c := range s.caps {
 		fmt.Fprintf(&b, "window %d: %s was capped, outcome %q: %s\n", c.window, c.target, c.result, c.why)
 	}
 	switch {
 	case s.found():
-		fmt.Fprintf(&b, "the antagonist was found, %d windows after it began\n", s.caps[0].window-s.learn)
+		fmt.Fprintf(&b, "the antagonist was found, %d windows after it began\n", s.caps[0].window-s.begun)
 	case len(s.caps) == 0 && s.hurt.n > 0 && s.alone.n > 0 &&
 		s.hurt.sum/float64(s.hurt.n) < 1.2*s.alone.sum/float64(s.alone.n):
 		b.WriteString("no cap: the antagonist hardly hurt; more -threads may\n")

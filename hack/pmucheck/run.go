@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -25,14 +24,15 @@ import (
 const (
 	interval = time.Second
 	window   = 500 * time.Millisecond
-	turn     = 8 // windows for which the antagonist is frozen, then runs
+	turn     = 8 // windows for which the antagonist stands still, then runs
 )
 
 // experiment holds the loads, their cgroups and what was measured.
 type experiment struct {
 	plan
-	folder string // below root
-	loads  []*exec.Cmd
+	hierarchy
+	folder string               // below its root
+	loads  map[string]*exec.Cmd // by name
 
 	mu      sync.Mutex // guards what follows
 	machine *policy.Machine
@@ -41,9 +41,8 @@ type experiment struct {
 	record  *record
 }
 
-func run(ctx context.Context, p plan, c *counter.Counter) (result *record, err error) {
-	s := &experiment{plan: p, folder: fmt.Sprintf("quietcore-pmucheck-%d", os.Getpid()),
-		record: &record{learn: p.learn}}
+func run(ctx context.Context, p plan, h hierarchy, c *counter.Counter) (result *record, err error) {
+	s := newExperiment(p, h)
 	defer func() { err = errors.Join(err, s.cleanUp()) }()
 	if err := s.build(); err != nil {
 		return nil, err
@@ -79,6 +78,11 @@ func run(ctx context.Context, p plan, c *counter.Counter) (result *record, err e
 	return s.record, nil
 }
 
+func newExperiment(p plan, h hierarchy) *experiment {
+	return &experiment{plan: p, hierarchy: h, folder: fmt.Sprintf("quietcore-pmucheck-%d", os.Getpid()),
+		loads: map[string]*exec.Cmd{}, record: &record{}}
+}
+
 // build creates the cgroups, starts the loads in them and announces them to the policy.
 func (s *experiment) build() error {
 	t, _, err := sysfs.Read(os.DirFS("/sys"))
@@ -88,42 +92,43 @@ func (s *experiment) build() error {
 	if s.machine, err = policy.New(t, policy.Config{}); err != nil {
 		return err
 	}
-	if err := os.Mkdir(s.path(""), 0o755); err != nil {
+	if err := s.make(s.folder); err != nil {
 		return err
-	}
-	for _, parent := range []string{s.root, s.path("")} {
-		if err := os.WriteFile(filepath.Join(parent, "cgroup.subtree_control"), []byte("+cpu"), 0); err != nil {
-			return fmt.Errorf("the cpu controller is needed below %s: %w", parent, err)
-		}
 	}
 	for name, class := range map[string]policy.Class{victim: policy.LS, antagonist: policy.BE, innocent: policy.BE} {
 		if err := s.start(name, class); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	return s.write(antagonist, "cgroup.freeze", "1")
+	return s.stop(antagonist, true)
+}
+
+// stop has a load stand still, or go on.
+func (s *experiment) stop(name string, still bool) error {
+	signal := syscall.SIGCONT
+	if still {
+		signal = syscall.SIGSTOP
+	}
+	return s.loads[name].Process.Signal(signal)
 }
 
 func (s *experiment) start(name string, class policy.Class) error {
 	if err := os.Mkdir(s.path(name), 0o755); err != nil {
 		return err
 	}
-	dir, err := os.Open(s.path(name))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
 	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
 	cmd := exec.Command(self, "-load", name, "-threads", fmt.Sprint(s.threads))
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd()), Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	err = s.hierarchy.start(cmd, s.path(name))
+	if cmd.Process != nil {
+		s.loads[name] = cmd
+	}
+	if err != nil {
 		return err
 	}
-	s.loads = append(s.loads, cmd)
 	qos := policy.BestEffort
 	if class == policy.LS {
 		qos = policy.Burstable
@@ -150,9 +155,6 @@ func (s *experiment) cleanUp() error {
 	for _, cmd := range s.loads {
 		errs = append(errs, cmd.Process.Kill())
 	}
-	if len(s.loads) > 0 {
-		errs = append(errs, s.write(antagonist, "cgroup.freeze", "0"))
-	}
 	for _, cmd := range s.loads {
 		_ = cmd.Wait() // killed
 	}
@@ -164,10 +166,8 @@ func (s *experiment) cleanUp() error {
 	return errors.Join(errs...)
 }
 
-func (s *experiment) path(name string) string { return filepath.Join(s.root, s.folder, name) }
-
-func (s *experiment) write(name, file, text string) error {
-	return os.WriteFile(filepath.Join(s.path(name), file), []byte(text), 0)
+func (s *experiment) path(name string) string {
+	return filepath.Join(s.hierarchy.root, s.folder, name)
 }
 
 // submit steps the policy and applies caps.
@@ -179,9 +179,9 @@ func (s *experiment) submit(_ context.Context, e policy.Event) error {
 	}
 	switch e := e.(type) {
 	case policy.CapVerdict:
-		return s.write(e.ID, "cpu.max", fmt.Sprintf("%d 100000", max(e.Milli*100, 1000)))
+		return s.limit(s.path(e.ID), e.Milli)
 	case policy.CapReleased:
-		return s.write(e.ID, "cpu.max", "max 100000")
+		return s.limit(s.path(e.ID), 0)
 	}
 	return nil
 }
@@ -193,7 +193,7 @@ func (s *experiment) node() sampler.Node {
 }
 
 func (s *experiment) cgroupID(cgroup string) (uint64, error) {
-	info, err := os.Lstat(filepath.Join(s.root, cgroup))
+	info, err := os.Lstat(filepath.Join(s.hierarchy.root, cgroup))
 	if err != nil {
 		return 0, err
 	}
@@ -212,7 +212,7 @@ func (s *experiment) onFinding(f *loop.Finding) {
 	}
 }
 
-// onWindow records a window, and freezes or thaws the antagonist. It returns true when
+// onWindow records a window, and stops the antagonist or lets it go on. It returns true when
 // the experiment is over: a cap has ended, or its time has.
 func (s *experiment) onWindow(w *sampler.Window) bool {
 	s.mu.Lock()
@@ -224,13 +224,10 @@ func (s *experiment) onWindow(w *sampler.Window) bool {
 		s.record.window(s.windows, w)
 		fmt.Println(s.record.line())
 	}
-	since := s.windows - s.learn
-	frozen := "1"
-	if since >= 0 && since/turn%2 == 0 || s.record.inForce() {
-		frozen = "0"
-	}
-	if err := s.write(antagonist, "cgroup.freeze", frozen); err != nil {
-		fmt.Fprintln(os.Stderr, "pmucheck:", strings.TrimSpace(err.Error()))
+	since := s.record.since(s.windows, s.learn)
+	still := since < 0 || since/turn%2 != 0
+	if err := s.stop(antagonist, still && !s.record.inForce()); err != nil {
+		fmt.Fprintln(os.Stderr, "pmucheck:", err)
 	}
 	return since >= s.disturb || s.record.over()
 }
