@@ -87,7 +87,7 @@ func (m *Machine) powersOf(p *Pod, class Class) []Power {
 	if (owner || class == LS) && m.wantsNodesForItself(p, owner) {
 		list = append(list, PowerNUMAExclusive)
 	}
-	if class == LS && p.QoS == BestEffort {
+	if class == LS && p.QoS == BestEffort && len(p.Claims) == 0 {
 		list = append(list, PowerWithoutRequest)
 	}
 	if p.Annotations[AnnCap] == "exempt" {

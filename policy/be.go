@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"time"
 
 	"github.com/quietcore/quietcore/cpuallocator"
@@ -11,6 +12,8 @@ import (
 type beLimits struct {
 	suppressed cpuset.Set         // the CPUs that best effort may still use; empty: not suppressed
 	quota      int64              // in thousandths of a CPU; 0: none
+	grouped    bool               // pods outside of the best-effort slice are part of it
+	parts      map[string]int64   // their parts, by pod UID; never modified
 	keptOff    map[string]keptOff // by victim
 }
 
@@ -22,12 +25,53 @@ type keptOff struct {
 // suppress records how much of its pool best effort may still use.
 func (m *Machine) suppress(e BESuppressed) {
 	quota := max(e.QuotaMilli, 0)
-	if m.be.suppressed == e.CPUs && m.be.quota == quota {
+	was := m.be
+	m.be.suppressed, m.be.quota, m.be.grouped, m.be.parts = e.CPUs, quota, e.Grouped && quota > 0, nil
+	if m.be.grouped {
+		m.be.parts = e.PodMilli
+	}
+	parted := was.grouped != m.be.grouped || !maps.Equal(was.parts, m.be.parts)
+	if !parted && was.suppressed == m.be.suppressed && was.quota == quota {
 		return
 	}
-	m.be.suppressed, m.be.quota = e.CPUs, quota
+	if parted {
+		for _, p := range ordered(m.pods) {
+			if now := m.be.partOf(p); now != was.partOf(p) {
+				m.podChanged(p)
+			}
+		}
+	}
 	m.recompute()
 }
+
+// outside reports whether a pod is best effort outside of kubelet's best-effort slice.
+func (p *pod) outside() bool {
+	return p.in.class == BE && !p.in.unmanaged && p.ref.QoS != BestEffort
+}
+
+// partOf is a pod's part of the quota of best effort, in thousandths of a CPU; 0: it has none. A pod
+// of which it is not known what kubelet gave it has none, since that could not be restored.
+func (b *beLimits) partOf(p *pod) int64 {
+	if !b.grouped || !p.outside() || !p.known || p.resources == nil {
+		return 0
+	}
+	return max(b.parts[p.ref.UID], leastMilli)
+}
+
+// sliceQuota is what the best-effort slice has of the quota; 0: no limit.
+func (b *beLimits) sliceQuota() int64 {
+	quota := b.quota
+	for _, part := range b.parts {
+		quota -= part
+	}
+	if b.quota > 0 {
+		quota = max(quota, leastMilli)
+	}
+	return quota
+}
+
+// leastMilli is the kernel's smallest quota in the default period.
+const leastMilli = leastQuota * 1000 / defaultPeriod
 
 // judgeKeepOff checks a request to keep best effort off CPUs. It is refused if best effort would
 // have less than its floor; the caller has to act in another way.

@@ -12,12 +12,17 @@ import (
 // own CPUs.
 func crowded(b *testing.B, n int) (*Machine, time.Time) {
 	b.Helper()
+	return crowdedWith(b, n, func(*topology.Topology) Config { return Config{} })
+}
+
+func crowdedWith(b *testing.B, n int, cfg func(*topology.Topology) Config) (*Machine, time.Time) {
+	b.Helper()
 	t, err := topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2,
 		Numbering: topology.Split}.Build()
 	if err != nil {
 		b.Fatal(err)
 	}
-	m, err := New(t, Config{})
+	m, err := New(t, cfg(t))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -77,5 +82,58 @@ func BenchmarkSynchronize(b *testing.B) {
 		if _, err := fresh.Step(now, checkpoint); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkPrepare is a claim that is prepared and unprepared beside 400 containers and 32 other claims, with a
+// share of each NUMA node for claims. One op is two steps. BenchmarkCreateBesideClaims is BenchmarkCreate there.
+func BenchmarkPrepare(b *testing.B) {
+	m, now := crowdedByClaims(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		prepareOn(b, m, now, "next", 99)
+		if _, err := m.Step(now, ClaimUnprepared{UID: "next"}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/2, "µs/step")
+}
+
+func BenchmarkCreateBesideClaims(b *testing.B) {
+	for _, class := range []string{"LS", "LSR"} {
+		b.Run(class, func(b *testing.B) {
+			m, now := crowdedByClaims(b)
+			b.ReportAllocs()
+			for b.Loop() {
+				create(b, m, now, "newcomer", class, 4000)
+				if _, err := m.Step(now, PodRemoved{Sandbox: "newcomer"}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(b.N)/3, "µs/step")
+		})
+	}
+}
+
+func crowdedByClaims(b *testing.B) (*Machine, time.Time) {
+	m, now := crowdedWith(b, 400, func(t *topology.Topology) (cfg Config) {
+		for i := range t.Nodes() {
+			cfg.ClaimShares = append(cfg.ClaimShares, ClaimShare{Within: t.Nodes()[i].CPUs, CPUs: 12})
+		}
+		return cfg
+	})
+	for i := range 32 {
+		prepareOn(b, m, now, fmt.Sprint("claim-", i), i)
+	}
+	return m, now
+}
+
+// prepareOn prepares a claim of a pod, for two CPUs of a NUMA node.
+func prepareOn(b *testing.B, m *Machine, now time.Time, uid string, pod int) {
+	e := ClaimPrepared{UID: uid, Namespace: "default", Name: uid, Pods: []string{fmt.Sprintf("pod-%04d", pod)}}
+	nodes := m.topo.Nodes()
+	e.Requests = []ClaimRequest{{Device: "numa", Within: nodes[pod%len(nodes)].CPUs, CPUs: 2}}
+	if _, err := m.Step(now, e); err != nil {
+		b.Fatal(err)
 	}
 }

@@ -38,9 +38,10 @@ func (m *Machine) judgeCap(v *verdict, now time.Time, e CapVerdict) *Refusal {
 	return nil
 }
 
-// mayCap reports whether a pod may be capped to protect other pods.
+// mayCap reports whether a pod may be capped to protect other pods. The request of a pod with a CPU claim leaves the
+// claim out, so it is not what protects the pod.
 func (m *Machine) mayCap(p *pod) bool {
-	return p.cappable() || m.cfg.ProtectRequest && !p.in.unmanaged && !p.in.exempt
+	return p.cappable() || m.cfg.ProtectRequest && !p.in.unmanaged && !p.in.exempt && len(p.claims) == 0
 }
 
 // leastCap is the lower bound of any cap on a container: its request, if the pod is neither best

@@ -53,7 +53,7 @@ func (m *Machine) compact(e Event) {
 func (m *Machine) betterPlace(h *holder) (*grant, string) {
 	p, was := h.pod, h.grant
 	online := m.topo.Online()
-	if p.reserved() || p.kubelet || p.in.scheduled != nil || was.lost != nil || m.pools.Overlap ||
+	if p.claim != nil || p.reserved() || p.kubelet || p.in.scheduled != nil || was.lost != nil || m.pools.Overlap ||
 		!was.cpus.SubsetOf(&online) || m.given(was).Intersects(&online) {
 		return nil, ""
 	}

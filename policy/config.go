@@ -46,6 +46,14 @@ type System struct {
 	Namespaces []string   // may use the class
 }
 
+// ClaimShare is what claims of our own DRA driver may have of a device. Owners leave as many CPUs free as claims do not
+// have yet, so that no claim is refused for owners that a scheduler of claims does not see. Shares have no CPU in
+// common.
+type ClaimShare struct {
+	Within cpuset.Set // the CPUs of the device
+	CPUs   int        // how many of them
+}
+
 // Kubelet is the part of kubelet's configuration on this node that matters here.
 type Kubelet struct {
 	Static   bool              `json:"static,omitempty"`
@@ -72,11 +80,15 @@ type Config struct {
 	// ProtectRequest allows caps on containers of every class, down to their requests.
 	ProtectRequest bool
 	BEIdle         bool // best effort without lent CPUs runs only when the CPU is otherwise idle
+	// BEGrouped makes a pod of class BE outside of the best-effort slice weigh as little as those of
+	// lent CPUs, whatever CPUs it requests.
+	BEGrouped      bool
 	Allocation     Allocation
 	LiftContainers bool // lift the quota of each container of a pinned pod, not only of a single one
 	System         System
 	Authority      Authority
-	JobLabel       string // the pod label that names its job if the API server does not; empty: none
+	ClaimShares    []ClaimShare // what claims may have; none: they and owners have the same CPUs
+	JobLabel       string       // the pod label that names its job if the API server does not; empty: none
 	NodeLabels     map[string]string
 	Kubelet        Kubelet
 }

@@ -106,6 +106,9 @@ func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 		h.follow(p.containers[in.Name])
 		m.explain(p)
 	}
+	if p.containers[in.Name] == c {
+		m.takeClaims(p, in.Name, in.Claims)
+	}
 	if !p.several && len(p.containers) > 1 {
 		p.several = true
 		if p.owns() {
@@ -245,8 +248,9 @@ func (m *Machine) containerChanged(c *container) {
 	}
 	need, _ := m.needOf(p, c.ref.Name)
 	d := SetContainer{Pod: p.ref, Container: c.ref, Need: need, Mems: m.memsOf(p, c.ref.Name, need),
-		Why: p.whyOf(c.ref.Name)}
-	if need.Own == nil && (p.holders != nil || p.kubelet) {
+		Why: m.whyOf(p, c.ref.Name)}
+	d.Foreign = p.followsClaims() && p.byOthers()
+	if need.Own == nil && (p.holders != nil || p.kubelet || p.followsClaims()) {
 		pool := m.PoolCPUs(need.Pool)
 		d.StartMask = &pool
 	}

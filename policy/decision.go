@@ -83,7 +83,7 @@ type Decision interface{ decision() }
 type SetPool struct {
 	ID   PoolID
 	CPUs cpuset.Set
-	// QuotaMilli limits the pool's slice as a whole; 0: no limit.
+	// QuotaMilli limits the pool's slice; 0: no limit.
 	QuotaMilli int64
 }
 
@@ -107,6 +107,9 @@ type SetPod struct {
 	Asked Quota
 	// WeightMilli is the request that the pod's weight stands for; 0: kubelet manages the weight.
 	WeightMilli int64
+	// StaleMilli is the same of a weight that an earlier daemon may have left, together with a quota:
+	// where it is found both are kubelet's again. 0: none.
+	StaleMilli int64
 	// Idle means that the pod runs only when the CPU is otherwise idle (cpu.idle).
 	Idle bool
 	Why  string
@@ -121,7 +124,10 @@ type SetContainer struct {
 	// StartMask is the CPUs of its pool, if its pod's cgroup also has CPUs of other containers: the
 	// container then has to start with a mask of its own. Nil: the pod's mask will do.
 	StartMask *cpuset.Set
-	Mems      *cpuset.Set
+	// Foreign means that a container of the pod has a claim of another DRA driver, which sets the cpusets of its
+	// containers as they are created. The runtime refuses a container whose cpuset two plugins set.
+	Foreign bool
+	Mems    *cpuset.Set
 	// PreferNodes is the memory policy to request (memory: preferred); nil: none.
 	PreferNodes *cpuset.Set
 	// Quota is what the container should have. QuotaOurs means that it differs from what kubelet

@@ -54,6 +54,20 @@ type Pod struct {
 	// Unread means that the pod was found running and asks to own CPUs, but its cgroup has not been
 	// read yet. A Corrected event follows with what it has.
 	Unread bool `json:"unread,omitempty"`
+	// Claims are the CDI devices by which containers of the pod have CPUs of DRA claims, by container name, as far as
+	// they are known. Kubernetes' QoS class leaves them out.
+	Claims map[string][]string `json:"claims,omitempty"`
+}
+
+// Claim adds a container's claims to the pod's.
+func (p *Pod) Claim(container string, devices []string) {
+	if len(devices) == 0 {
+		return
+	}
+	if p.Claims == nil {
+		p.Claims = map[string][]string{}
+	}
+	p.Claims[container] = devices
 }
 
 // Exclusive reports whether the pod asks to own CPUs.
@@ -122,6 +136,8 @@ type Container struct {
 	// StoredLimits are the limits of ours, in milli-CPUs, that the runtime may have stored; nil:
 	// any, if Asked says that it stores one.
 	StoredLimits []int64 `json:"storedLimits,omitzero"`
+	// Claims are the same for this container, sorted.
+	Claims []string `json:"claims,omitempty"`
 }
 
 // owned is what the pod owned, without siblings kept idle for it.
@@ -210,6 +226,8 @@ type Synchronized struct {
 	Freed []Freed `json:"freed,omitzero"`
 	// Moved is when an owner was last moved to a better place.
 	Moved time.Time `json:"moved,omitzero"`
+	// Claims are claims of our own DRA driver that were prepared before the restart.
+	Claims []RecoveredClaim `json:"claims,omitempty"`
 }
 
 // NodeLabels replaces the labels of the Node object.
@@ -257,8 +275,13 @@ type CapReleased struct {
 // it.
 type BESuppressed struct {
 	CPUs cpuset.Set `json:"cpus"`
-	// QuotaMilli limits its slice as a whole, where a set of CPUs cannot; 0: no limit.
+	// QuotaMilli limits it as a whole, where a set of CPUs cannot; 0: no limit.
 	QuotaMilli int64 `json:"quotaMilli,omitempty"`
+	// Grouped says that pods of class BE outside of kubelet's best-effort slice are part of what
+	// QuotaMilli limits. Each then has its part in PodMilli, by UID, or the least that the kernel
+	// takes; the slice has the rest. Otherwise the slice has all of it, and they have no limit.
+	Grouped  bool             `json:"grouped,omitempty"`
+	PodMilli map[string]int64 `json:"podMilli,omitempty"`
 }
 
 // BEKeptOff is the detector's request to keep best effort off the CPUs around a victim, a

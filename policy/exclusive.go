@@ -75,8 +75,15 @@ func milli(v int64) string {
 	return fmt.Sprintf("%dm", v)
 }
 
-// free is what can be granted exclusively now.
+// free is what can be granted exclusively to pods now.
 func (m *Machine) free() cpuset.Set {
+	f := m.unowned()
+	f.RemoveSet(&m.pools.Kept)
+	return f
+}
+
+// unowned is what can be granted exclusively now, to pods or to claims.
+func (m *Machine) unowned() cpuset.Set {
 	if m.pools.Overlap {
 		return cpuset.Set{} // every CPU of the shared pool is owned already
 	}
@@ -90,7 +97,10 @@ func (m *Machine) free() cpuset.Set {
 // freeFor is what can be granted to a holder: free CPUs of the shared pool, or free isolated CPUs
 // if it asks for those. A holder that has CPUs grows by CPUs of the same kind.
 func (m *Machine) freeFor(h *holder) cpuset.Set {
-	if m.takesIsolated(h) {
+	switch {
+	case h.pod.claim != nil:
+		return m.unowned().And(h.asked().Within)
+	case m.takesIsolated(h):
 		return m.freeIsolated()
 	}
 	return m.free()
@@ -169,23 +179,37 @@ func (m *Machine) grantOf(h *holder, cpus cpuset.Set, r cpuallocator.Request) *g
 	}
 	*g = grant{cpus: cpus, request: r}
 	if r.SMT == cpuallocator.SMTIsolate {
-		siblings := m.topo.Siblings(cpus).Minus(cpus).Minus(m.cfg.reserved()).Minus(m.kubeletCPUs())
+		kubelet := m.kubeletCPUs()
+		siblings := m.topo.Siblings(cpus).Minus(cpus).Minus(m.cfg.reserved()).Minus(kubelet)
+		siblings = siblings.Minus(m.foreignCPUs(&kubelet))
 		g.withheld = siblings.Minus(m.ownedByOthers(h, siblings))
 	}
 	return g
 }
 
-// detailRefusal adds to a refusal what the pod cannot see: kubelet's CPUs, or how few isolated CPUs there
-// are.
+// detailRefusal adds to a refusal what the pod cannot see: the CPUs of kubelet and of claims, or how few isolated CPUs
+// there are.
 func (m *Machine) detailRefusal(h *holder, err *Refusal) *Refusal {
 	if m.takesIsolated(h) {
 		return refuse(err.Code, "%s (annotation %s: the kernel isolates CPUs %s, and of these %s are free)",
 			err.Message, AnnIsolated, orNone(m.topo.Isolated()), orNone(m.freeIsolated()))
 	}
-	if m.pools.Kubelet.IsEmpty() {
+	var parts []string
+	switch {
+	case !m.pools.Foreign.IsEmpty():
+		parts = append(parts, fmt.Sprintf(
+			"CPUs %s belong to kubelet's static policy or to claims of another DRA driver",
+			m.pools.Kubelet.Or(m.pools.Foreign)))
+	case !m.pools.Kubelet.IsEmpty():
+		parts = append(parts, fmt.Sprintf("kubelet's static policy owns CPUs %s", m.pools.Kubelet))
+	}
+	if !m.pools.Kept.IsEmpty() && h.pod.claim == nil {
+		parts = append(parts, fmt.Sprintf("CPUs %s are kept for claims", m.pools.Kept))
+	}
+	if parts == nil {
 		return err
 	}
-	return refuse(err.Code, "%s (kubelet's static policy owns CPUs %s)", err.Message, m.pools.Kubelet)
+	return refuse(err.Code, "%s (%s)", err.Message, strings.Join(parts, "; "))
 }
 
 // mayOwn checks the floor of the shared pool and the namespace's maximum before anything changes.
@@ -244,7 +268,7 @@ func (m *Machine) adopt(h *holder, r *Recovered) bool {
 			return false
 		}
 	}
-	left := m.pools.Shared.Minus(all)
+	left := m.pools.Shared.Or(m.pools.Foreign).Minus(all) // claims may have taken the whole pool since
 	if left.IsEmpty() {
 		return false
 	}
@@ -370,6 +394,9 @@ func (p *pod) keepsQuota() bool { return p.in.request.SMT == cpuallocator.SMTRou
 // explain records in one sentence why a pod and its containers run where they do, and what they
 // wait for.
 func (m *Machine) explain(p *pod) {
+	if p.claim != nil {
+		return
+	}
 	for _, name := range sortedKeys(p.holders) {
 		h := p.holders[name]
 		m.noteWaiting(h)
@@ -402,6 +429,9 @@ func (m *Machine) explain(p *pod) {
 		p.why = "BE: may run on every CPU that no LSE pod owns"
 	case p.in.class == SYSTEM:
 		p.why = m.whySystem(p)
+	case len(p.claims) > 0 && p.ref.QoS == BestEffort && p.labels[LabelClass] == "":
+		p.why = "LS: a container of it has CPUs by a DRA claim, which its Kubernetes class BestEffort leaves out; " +
+			"others run in the shared pool"
 	case p.nodes != nil:
 		p.why = fmt.Sprintf("LS: bound to the shared pool of %s", nodesText(p.nodes))
 	default:
@@ -420,9 +450,12 @@ func (m *Machine) whySystem(p *pod) string {
 }
 
 // whyOf is why a container runs where it does.
-func (p *pod) whyOf(name string) string {
+func (m *Machine) whyOf(p *pod, name string) string {
 	if h := p.holders[name]; h != nil {
 		return h.why
+	}
+	if why := m.whyClaims(p, name); why != "" {
+		return why
 	}
 	if _, pinned := p.entries[name]; p.kubelet && !pinned {
 		return "runs in the shared pool; kubelet's static policy pinned other containers of its pod"

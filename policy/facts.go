@@ -52,8 +52,13 @@ func (m *Machine) podFacts(f PodFacts) {
 	if p == nil {
 		return
 	}
-	if p.owner != f.Owner || p.batch != f.BatchMilli || !p.known {
-		promised := p.batch != f.BatchMilli
+	resized := p.outside() && (!p.known || *p.resources != f.Resources)
+	if p.owner != f.Owner || p.batch != f.BatchMilli || !p.known || resized {
+		promised := p.batch != f.BatchMilli || resized
+		if resized {
+			r := f.Resources
+			p.resources, p.hidden = &r, false
+		}
 		p.owner, p.batch, p.known = f.Owner, f.BatchMilli, true
 		m.news = true
 		if promised {

@@ -330,8 +330,12 @@ func (l *life) checkTakenBack(t rapid.TB, e Event) {
 	}
 	for _, p := range l.m.exclusive {
 		online := s.Topology.Online()
+		foreign := l.m.foreignClaimed()
 		extra := p.grant.cpus.CountAnd(&online) - p.grant.request.CPUs
-		idle := p.grant.withheld.And(online).Minus(l.m.cfg.reserved())
+		if p.grant.cpus.SubsetOf(&foreign) {
+			extra = 0 // another driver gave them all to a claim, which would have them
+		}
+		idle := p.grant.withheld.And(online).Minus(l.m.cfg.reserved()).Minus(foreign)
 		if p.pod.reserved() {
 			continue
 		}

@@ -32,7 +32,7 @@ func (m *Machine) ForbiddenCPUs(uid string, masked bool, may cpuset.Set, fresh m
 			theirs.AddSet(&owner.grant.cpus)
 		}
 	}
-	return rest.And(theirs.Or(m.pools.Kubelet))
+	return rest.And(theirs.Or(m.pools.Kubelet).Or(m.pools.Foreign))
 }
 
 // ownedIn returns the CPUs that containers of a pod own.
@@ -46,6 +46,7 @@ func (m *Machine) ownedIn(p *pod) cpuset.Set {
 	if p.kubelet {
 		own = own.Or(union(p.entries))
 	}
+	own = own.Or(m.claimedCPUs(p))
 	return own.And(m.topo.Online())
 }
 
@@ -53,7 +54,7 @@ func (m *Machine) ownedIn(p *pod) cpuset.Set {
 // CPUs of all of them, and those of the pool if other containers of the pod share it.
 func (m *Machine) Mixed(uid string) bool {
 	p := m.pods[uid]
-	return p != nil && (p.kubelet || p.holders != nil)
+	return p != nil && (p.kubelet || p.holders != nil || len(p.claims) > 0)
 }
 
 // Knows reports whether a container is in the machine, KnowsPod whether a pod is.

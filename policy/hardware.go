@@ -27,6 +27,11 @@ func (m *Machine) hardware(t *topology.Topology) {
 	moved := was.Minus(t.Online()).Or(t.Online().Minus(was))
 	m.views.poolsChanged, m.news = true, true
 	m.recompute()
+	for _, uid := range sortedKeys(m.claims) {
+		if c := m.claims[uid]; c.touches(&moved) {
+			m.claimChanged(c)
+		}
+	}
 	for _, p := range ordered(m.pods) {
 		owns := union(p.entries)
 		if p.owns() {

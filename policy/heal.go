@@ -130,7 +130,7 @@ func (m *Machine) heal(e Event, v *verdict) {
 	}
 	switch e.(type) {
 	case PodRun, PodRemoved, PodVanished, PodFacts, ContainerCreate, ContainerUpdate, ContainerStopped, KubeletState,
-		Hardware, Tick:
+		ClaimUnprepared, Hardware, Tick:
 	default:
 		// A restart, labels and configurations move no pod, and a PodResized is half of a resize.
 		m.again = true

@@ -154,7 +154,7 @@ func (m *Machine) ownedByOthers(h *holder, cpus cpuset.Set) cpuset.Set {
 func (m *Machine) replace(h *holder, wants, all cpuset.Set) (*grant, *Refusal) {
 	online := m.topo.Online()
 	others := m.ownedByOthers(h, online)
-	ours := all.And(online).Minus(others).Minus(m.pools.Withheld)
+	ours := all.And(online).Minus(others).Minus(m.pools.Withheld).Minus(m.pools.Foreign)
 	free := m.free().Or(ours).Minus(m.cfg.reserved()).Minus(m.cfg.System.CPUs).Minus(m.bookedForOthers(h.pod))
 	r := *h.pod.in.request
 	r.CPUs = wants.Count()

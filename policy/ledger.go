@@ -15,8 +15,10 @@ type Ledger struct {
 	Rules *Config // rules in force, with kubelet's configuration and the Node's labels
 	// Holdings are owners of CPUs and pods bound to NUMA nodes, sorted by UID.
 	Holdings []Holding
-	// Booked are CPUs that kubelet gave to pods that are not known here yet.
+	// Booked are CPUs that kubelet gave to pods that are not known here yet, and those of other DRA drivers' claims.
 	Booked cpuset.Packed
+	// Kept are free CPUs that only claims may take.
+	Kept cpuset.Packed
 	// SharedMilli is what pods request from the shared pool, including those bound to a part.
 	SharedMilli int64
 	Waiting     int  // CPUs that pods here wait for, without isolated ones
@@ -39,8 +41,8 @@ type Holding struct {
 	NUMAExclusive NUMAExclusive
 	Nodes         cpuset.Packed // NUMA node IDs whose shared pool it is bound to
 	Milli         int64         // the request of such a pod
-	// Kind is empty for a grant of this policy, KindKubelet for CPUs of kubelet's static policy, or
-	// the kind of a reservation.
+	// Kind is empty for a pod's grant of this policy, KindClaim for a claim's, KindKubelet for CPUs of kubelet's
+	// static policy, or the kind of a reservation.
 	Kind string
 }
 
@@ -68,8 +70,8 @@ func (m *Machine) publish(before *Ledger, floors []floor) *Ledger {
 		booked := m.booked()
 		v.booked = booked.Pack()
 	}
-	l := Ledger{Rules: v.rules, Holdings: v.holdings, Booked: v.booked, SharedMilli: floors[0].milli,
-		Unread: m.unreadPods() > 0, Overlap: m.pools.Overlap}
+	l := Ledger{Rules: v.rules, Holdings: v.holdings, Booked: v.booked, Kept: m.pools.Kept.Pack(),
+		SharedMilli: floors[0].milli, Unread: m.unreadPods() > 0, Overlap: m.pools.Overlap}
 	for _, h := range m.waiting {
 		if !m.takesIsolated(h) { // other pods cannot take what it waits for
 			l.Waiting += m.lacks(h)
@@ -83,13 +85,16 @@ func (m *Machine) publish(before *Ledger, floors []floor) *Ledger {
 
 // SameHoldings reports whether two ledgers of one machine differ at most in SharedMilli.
 func (l *Ledger) SameHoldings(o *Ledger) bool {
-	return l.Rules == o.Rules && l.Booked == o.Booked && l.Waiting == o.Waiting && l.Unread == o.Unread &&
-		l.Overlap == o.Overlap && slices.Equal(l.Holdings, o.Holdings)
+	return l.Rules == o.Rules && l.Booked == o.Booked && l.Kept == o.Kept &&
+		l.Waiting == o.Waiting && l.Unread == o.Unread && l.Overlap == o.Overlap && slices.Equal(l.Holdings, o.Holdings)
 }
 
-// booked are kubelet's CPUs that no pod here holds.
+// booked are kubelet's CPUs that no pod here holds, and claimed ones, whether they are online or not: isolation
+// withholds neither.
 func (m *Machine) booked() cpuset.Set {
 	cpus := m.pools.Kubelet
+	claimed := m.foreignCPUs(&cpus)
+	cpus.AddSet(&claimed)
 	for uid := range m.kubelet.Entries {
 		if p := m.pods[uid]; p != nil && p.kubelet {
 			entries := union(p.entries)
@@ -135,6 +140,9 @@ func (o *holder) holding() Holding {
 	h, g := o.pod.heldBy(), o.grant
 	h.Container = o.name
 	h.CPUs, h.Withheld = g.cpus.Pack(), g.withheld.Pack()
+	if o.pod.claim != nil {
+		h.Kind = KindClaim
+	}
 	if g.reservation != nil {
 		h.Kind, h.Requested = g.reservation.Kind, int32(g.cpus.Count())
 		return h

@@ -49,10 +49,12 @@ type mirror struct {
 	pools      map[PoolID]cpuset.Set
 	containers map[string]SetContainer
 	pods       map[string]SetPod
+	claims     map[string]ClaimGiven
 }
 
 func newMirror(m *Machine) mirror {
-	r := mirror{pools: map[PoolID]cpuset.Set{}, containers: map[string]SetContainer{}, pods: map[string]SetPod{}}
+	r := mirror{pools: map[PoolID]cpuset.Set{}, containers: map[string]SetContainer{}, pods: map[string]SetPod{},
+		claims: map[string]ClaimGiven{}}
 	for _, d := range m.UsedPools() {
 		r.pools[d.ID] = d.CPUs
 	}
@@ -88,6 +90,10 @@ func (r *mirror) take(t rapid.TB, decisions []Decision) {
 			delete(r.containers, d.ID)
 		case DropPod:
 			delete(r.pods, d.UID)
+		case ClaimGiven:
+			r.claims[d.UID] = d
+		case DropClaim:
+			delete(r.claims, d.UID)
 		}
 	}
 }
@@ -187,6 +193,12 @@ func drawConfig(t *rapid.T, topo *topology.Topology) Config {
 	c.NoHeal = rapid.IntRange(0, 3).Draw(t, "no healing") == 0
 	c.Allocation.Compact = rapid.SampledFrom([]Compact{CompactOff, CompactOff, CompactIdle, CompactAlways}).Draw(t,
 		"compact")
+	for i := range topo.Nodes() {
+		if rapid.IntRange(0, 2).Draw(t, "shared out to claims") == 0 {
+			c.ClaimShares = append(c.ClaimShares, ClaimShare{Within: topo.Nodes()[i].CPUs,
+				CPUs: rapid.IntRange(0, 6).Draw(t, "of a node")})
+		}
+	}
 	c.HealAfter = rapid.SampledFrom([]time.Duration{0, 0, time.Minute}).Draw(t, "heal after")
 	c.Authority.TrustStatus = rapid.Bool().Draw(t, "trust")
 	c.Authority.Profile = rapid.SampledFrom([]Profile{ProfileOpen, ProfileOpen, ProfileDefault, ProfileStrict}).Draw(t,
@@ -204,6 +216,8 @@ func (l *life) step(t rapid.TB, e Event) error {
 	if l.m.pools.Overlap {
 		shared = cpuset.Set{} // they were others' all the time
 	}
+	foreign := l.m.foreignClaimed()
+	missing := l.missing(foreign)
 	compare := l.tried(t, e)
 	decisions, err := l.m.Step(l.now, e)
 	compare()
@@ -225,6 +239,7 @@ func (l *life) step(t rapid.TB, e Event) error {
 	l.checkHealed(t, e, had)
 	l.checkFloors(t, e, shared)
 	l.checkTakenBack(t, e)
+	l.checkShares(t, e, missing, foreign)
 	return nil
 }
 
@@ -282,6 +297,9 @@ func describe(s *Snapshot) string {
 		}
 		out += fmt.Sprintf("%s/%s/%s %s %s cpus %s mems %s quota %d cap %d withheld %s\n", c.Namespace, c.Pod, c.Name,
 			c.Class, c.Pool, s.CPUs(c), s.MemsOf(c), c.QuotaMilli, c.CapMilli, withheld)
+	}
+	for _, c := range s.Claims {
+		out += fmt.Sprintf("claim %s/%s for %v: %+v\n", c.Namespace, c.Name, c.Pods, c.Requests)
 	}
 	return out
 }
@@ -367,6 +385,8 @@ func (l *life) check(t rapid.TB) {
 	l.checkBE(t, s)
 	l.checkApart(t, s)
 	l.checkOwners(t, s)
+	l.checkClaims(t, s)
+	l.checkOwnClaims(t, s)
 	if want, got := len(l.newest()), len(s.Containers); want != got {
 		t.Fatalf("%d containers run, the snapshot has %d\n%s", want, got, describe(s))
 	}
@@ -438,6 +458,9 @@ func (l *life) checkOwners(t rapid.TB, s *Snapshot) {
 			all = all.Or(union(entries))
 		}
 	}
+	all.AddSet(&s.Foreign)
+	claimed := claimedIn(s)
+	all.AddSet(&claimed)
 	if all.And(online) != s.Exclusive {
 		t.Fatalf("owners have %s, exclusive are %s\n%s", all.And(online), s.Exclusive, describe(s))
 	}
@@ -728,6 +751,8 @@ func (l *life) createContainer(t *rapid.T, p Pod, name string) {
 		c.CPUs = l.pin(t, int(milli/1000)).String()
 	}
 	c.Asked = Asked{Quota: exactly(t, c.Resources.LimitMilli)}
+	c.Claims = rapid.SampledFrom([][]string{nil, nil, nil, {"a"}, {"b"}, {"a", "c"},
+		{ClaimDevice("x", 0)}, {ClaimDevice("y", 0), "a"}}).Draw(t, "claims")
 	l.create(t, p, c)
 }
 
@@ -1113,6 +1138,14 @@ func TestRandomLives(t *testing.T) {
 				_ = l.step(t, CapReleased{ID: "never heard of"})
 			},
 			"suppress": func(t *rapid.T) { _ = l.step(t, BESuppressed{CPUs: l.someCPUs(t, "left to best effort")}) },
+			"limit": func(t *rapid.T) {
+				e := BESuppressed{QuotaMilli: rapid.Int64Range(0, 4000).Draw(t, "quota"),
+					Grouped: rapid.Bool().Draw(t, "grouped"), PodMilli: map[string]int64{}}
+				for uid := range l.m.pods {
+					e.PodMilli[uid] = rapid.Int64Range(0, 1000).Draw(t, "part")
+				}
+				_ = l.step(t, e)
+			},
 			"keep off": func(t *rapid.T) {
 				_ = l.step(t, BEKeptOff{
 					Victim: rapid.SampledFrom([]string{"a", "b"}).Draw(t, "victim"), CPUs: l.someCPUs(t, "around it"),
@@ -1140,6 +1173,9 @@ func TestRandomLives(t *testing.T) {
 				}
 			},
 			"kubelet":        func(t *rapid.T) { l.drawKubelet(t) },
+			"claims":         func(t *rapid.T) { l.drawClaims(t) },
+			"prepare":        func(t *rapid.T) { l.prepare(t) },
+			"unprepare":      func(t *rapid.T) { l.unprepare(t) },
 			"kubelet's file": func(t *rapid.T) { l.configured(t) },
 			"facts":          func(t *rapid.T) { l.facts(t) },
 			"restart":        func(t *rapid.T) { l.restart(t) },
@@ -1150,7 +1186,7 @@ func TestRandomLives(t *testing.T) {
 // inherit starts with a pod that a newer version gave CPUs in a way unknown here.
 func (l *life) inherit(t *rapid.T) {
 	p, cpus := l.drawPod(t), l.someCPUs(t, "given by a newer version")
-	r := &Recovered{From: fromState, CPUs: &cpus, Reservation: &Reservation{Kind: "claim"}}
+	r := &Recovered{From: fromState, CPUs: &cpus, Reservation: &Reservation{Kind: "lease"}}
 	first := p
 	first.Recovered = r
 	l.pods[p.Sandbox], l.kept[p.UID] = p, cpus
@@ -1206,6 +1242,7 @@ func (l *life) restart(t rapid.TB) {
 	}
 	before, asked := describe(l.m.Snapshot()), l.asked()
 	checkpoint := l.m.Checkpoint()
+	claims, gone := l.m.foreignRecords()
 	cfg := l.m.cfg
 	m, err := New(l.m.topo, cfg)
 	if err != nil {
@@ -1219,8 +1256,14 @@ func (l *life) restart(t rapid.TB) {
 		_ = l.step2(t, KubeletConfigured{Kubelet: *l.file})
 	}
 	_ = l.step2(t, l.kubelet)
+	for _, e := range claims {
+		_ = l.step2(t, e)
+	}
 	if err := l.step2(t, checkpoint); err != nil {
 		t.Fatal(err)
+	}
+	for _, e := range gone {
+		_ = l.step2(t, e)
 	}
 	l.check(t)
 	if after := describe(l.m.Snapshot()); after != before {

@@ -48,6 +48,7 @@ type ledger struct {
 	exclusive map[string]*holder // by ID
 	owned     owned              // the sums over exclusive
 	scratch   *grant             // reused by a trial, which keeps no grant
+	promised  *cpuset.Set        // of a trial: what the node keeps for claims; else nil
 }
 
 // bookings is what kubelet gives to pods, and how it is configured.
@@ -57,6 +58,11 @@ type bookings struct {
 	// overruled are pods, by UID, whose CPUs in kubelet's state do not count: they run where this
 	// machine placed them.
 	overruled map[string]bool
+	// foreign are the claims of other DRA drivers, by CDI device.
+	foreign map[string]foreignClaim
+	// claims are those of our own driver, by UID, and claimants who has the CPUs of each of their CDI devices.
+	claims    map[string]*ownClaim
+	claimants map[string]*holder
 }
 
 // output is the result of steps.
@@ -73,6 +79,7 @@ type pod struct {
 	labels  map[string]string
 	annots  map[string]string
 	devices *cpuset.Set // NUMA node IDs of its devices; nil: none known
+	claim   *ownClaim   // not nil: it is no pod, and stands for a request of a claim
 	age
 	size
 	place
@@ -137,6 +144,9 @@ func (h *holder) id() string {
 // String is the name of a holder for people.
 func (h *holder) String() string {
 	name := h.pod.ref.Namespace + "/" + h.pod.ref.Name
+	if h.pod.claim != nil {
+		return "claim " + name
+	}
 	if h.name != "" {
 		name += "/" + h.name
 	}
@@ -195,6 +205,9 @@ type parts struct {
 	ended map[string]Cap
 	// narrowed lists the containers, "" for the pod itself, whose memory nodes were set by us.
 	narrowed []string
+	// claims are the CDI devices of the containers that have CPUs by DRA claims, by name, and with name "" those of
+	// the claims of our own driver that are reserved for the pod. They stay as long as the pod.
+	claims map[string][]string
 }
 
 // grant is what a holder owns exclusively. CPUs that are offline stay granted.
@@ -306,7 +319,8 @@ func New(t *topology.Topology, cfg Config) (*Machine, error) {
 			pods: map[string]*pod{}, sandboxes: map[string]*pod{}, containers: map[string]*container{},
 			bound: map[string]*pod{}, found: map[string]*FoundPod{}, unread: map[string]*pod{},
 		},
-		ledger: ledger{exclusive: map[string]*holder{}}, bookings: bookings{overruled: map[string]bool{}},
+		ledger: ledger{exclusive: map[string]*holder{}}, bookings: bookings{overruled: map[string]bool{},
+			claims: map[string]*ownClaim{}, claimants: map[string]*holder{}},
 		used: newUsedPools(), healing: healing{waiting: map[string]*holder{}},
 	}
 	if err := m.checkConfig(&cfg); err != nil {
@@ -369,7 +383,7 @@ func (m *Machine) notice(p *pod, reason, format string, args ...any) {
 
 func noticeOf(p *pod, reason, format string, args ...any) Notice {
 	n := Notice{Reason: reason, Message: fmt.Sprintf(format, args...)}
-	if p != nil {
+	if p != nil && p.claim == nil {
 		n.Pod = p.ref
 	}
 	return n

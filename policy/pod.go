@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -15,6 +16,7 @@ func (m *Machine) judgePod(v *verdict, in *Pod, degrade bool) *Refusal {
 	if v.pod = m.pods[in.UID]; v.pod != nil {
 		return nil
 	}
+	in = m.withReserved(in)
 	p := m.newPod(in)
 	v.pod, v.enters = p, true
 	if r := in.Recovered; r != nil && r.Reservation != nil {
@@ -120,6 +122,9 @@ func (m *Machine) newPod(in *Pod) *pod {
 	if in.Recovered != nil {
 		p.narrowed = slices.Clone(in.Recovered.Narrowed)
 	}
+	for name, devices := range in.Claims {
+		p.claimDevices(name, devices)
+	}
 	p.holder.pod = p
 	p.applyFacts(in.Facts)
 	return p
@@ -155,6 +160,9 @@ func (m *Machine) sharedClass(p *pod) Class {
 	unknown := p.in.class == "" || p.in.class == SYSTEM
 	switch {
 	case p.ref.QoS == BestEffort && (unknown || !m.cfg.Allows(p.ref.Namespace, PowerWithoutRequest)):
+		if p.production() {
+			return LS
+		}
 		return BE
 	case unknown:
 		return LS
@@ -263,7 +271,8 @@ func (m *Machine) dropPod(p *pod) {
 	m.caps -= len(p.caps)
 	m.views.podsStale = true
 	m.decide(DropPod{UID: p.ref.UID})
-	if owner || len(m.entriesOf(p.ref.UID)) > 0 {
+	forgot := len(p.claims) > 0 && m.forgetClaims()
+	if owner || forgot || len(m.entriesOf(p.ref.UID)) > 0 {
 		m.recompute()
 	}
 }
@@ -274,6 +283,12 @@ func (m *Machine) dropPod(p *pod) {
 func (m *Machine) judgePodResize(v *verdict, e PodResized) *Refusal {
 	p := m.sandboxes[e.Sandbox]
 	if p == nil {
+		return nil
+	}
+	if p.outside() && p.known {
+		// Kubelet repeats what it reads from the pod's cgroup, where weight and quota may be ours.
+		// The API server says what it has granted.
+		v.asked = p.asked
 		return nil
 	}
 	r, asked := p.after(&e)
@@ -296,11 +311,14 @@ func (m *Machine) podResized(v *verdict, sandbox string) {
 	m.resize(v)
 }
 
+// weightStep is how many milli-CPUs of a request a step of cgroup weight stands for, rounded up:
+// 262142.0 / 9999 * 1000 / 1024 = 25.6.
+const weightStep = 26
+
 // fromWeight restores the whole number of CPUs of a request that was written as a cgroup weight:
 // 9,999 steps for 262,142 shares, rounded down.
 func fromWeight(milli int64) int64 {
-	const step = 26 // milli-CPUs; 262142.0 / 9999 * 1000 / 1024 = 25.6
-	if rest := milli % 1000; milli > 0 && rest > 1000-step {
+	if rest := milli % 1000; milli > 0 && rest > 1000-weightStep {
 		return milli + 1000 - rest
 	}
 	return milli
@@ -308,6 +326,10 @@ func fromWeight(milli int64) int64 {
 
 // podChanged decides the desired state of a pod and of its containers again.
 func (m *Machine) podChanged(p *pod) {
+	if p.claim != nil {
+		m.claimChanged(p.claim)
+		return
+	}
 	if p.unread {
 		return
 	}
@@ -315,7 +337,8 @@ func (m *Machine) podChanged(p *pod) {
 	need, _ := m.needOf(p, "")
 	m.enterPool(p, need.Pool)
 	d := SetPod{Pod: p.ref, Need: need, Owned: m.namedCPUs(p), Mems: m.memsOf(p, "", need), Asked: p.asked,
-		WeightMilli: p.lent(), Idle: m.idles(p), Why: p.why}
+		Idle: m.idles(p), Why: p.why}
+	d.WeightMilli, d.StaleMilli = m.weighs(p)
 	d.Quota, d.QuotaOurs = m.podQuota(p)
 	p.noteMems("", d.Mems)
 	m.decide(d)
@@ -338,13 +361,37 @@ func (m *Machine) pins(h *holder) bool {
 	return h.grant != nil && h.grant.cpus.Intersects(&online)
 }
 
-// lent is a best-effort pod's request for lent CPUs. Kubelet does not know of them, and gives the
-// pod's cgroup the minimum weight and no quota.
+// lent is the request for lent CPUs of a pod of class BE that requests no others. Kubelet does not
+// know of lent CPUs, and gives the pod's cgroup the minimum weight and no quota.
 func (p *pod) lent() int64 {
-	if p.in.class != BE || p.in.unmanaged || p.ref.QoS != BestEffort {
+	none := p.ref.QoS == BestEffort || p.resources != nil && p.resources.RequestMilli == 0
+	if p.in.class != BE || p.in.unmanaged || !none {
 		return 0
 	}
 	return max(p.batch, 0)
+}
+
+// groupWeight is how many CPUs of best effort outside of its slice weigh as much as one that was
+// requested of Kubernetes. Within the best-effort slice pods only compete with each other. In the
+// burstable slice they meet production, which batch pods of many CPUs must not outweigh.
+const groupWeight = 40
+
+// weighs is the request that a pod's weight stands for; 0: kubelet manages the weight. stale is the
+// one that an earlier daemon may have left instead; 0: none.
+func (m *Machine) weighs(p *pod) (milli, stale int64) {
+	lent, grouped := p.lent(), int64(0)
+	if p.outside() && p.known && p.resources != nil {
+		grouped = max(max(lent, p.resources.RequestMilli)/groupWeight, 1)
+	}
+	switch {
+	case lent > 0 && p.ref.QoS == BestEffort:
+		return lent, 0
+	case grouped > 0 && (lent > 0 || m.cfg.BEGrouped):
+		return grouped, 0
+	case grouped > 0:
+		return max(p.resources.RequestMilli, 1), grouped
+	}
+	return 0, 0
 }
 
 // idles reports whether a pod runs only when the CPU is otherwise idle (cpu.idle). Idle cgroups all
@@ -355,15 +402,31 @@ func (m *Machine) idles(p *pod) bool {
 }
 
 // podQuota is no quota if we lift that of the pod's cgroup, the lent CPUs if there are any, and
-// otherwise kubelet's.
+// otherwise kubelet's; never more than the pod's part of what limits best effort.
 func (m *Machine) podQuota(p *pod) (q Quota, ours bool) {
-	if lent := p.lent(); lent > 0 {
-		return QuotaOf(lent), true
+	own := p.ownQuota()
+	if part := m.be.partOf(p); part > 0 && (own == NoLimit || part < own) {
+		return QuotaOf(part), true
 	}
-	if !m.pinned(p) || p.keepsQuota() {
+	switch lent := p.lent(); {
+	case lent > 0:
+		return QuotaOf(lent), true
+	case p.outside() && p.known && p.resources != nil:
+		// What the runtime said may be older. A weight of ours comes with a quota.
+		return p.asked.following(p.resources.LimitMilli), m.cfg.BEGrouped
+	case !m.pinned(p) || p.keepsQuota():
 		return p.asked, false
 	}
 	return QuotaOf(NoLimit), true
+}
+
+// ownQuota is the quota of a best-effort pod alone, in thousandths of a CPU: what it was lent, else
+// its limit.
+func (p *pod) ownQuota() int64 {
+	if lent := p.lent(); lent > 0 || p.resources == nil {
+		return cmp.Or(lent, NoLimit)
+	}
+	return cmp.Or(p.resources.LimitMilli, NoLimit)
 }
 
 // memsOf restricts memory to the NUMA nodes of a pod's CPUs, if configured. A node without memory

@@ -10,6 +10,7 @@ type PodView struct {
 	Cgroup               string // as the runtime reports it; empty while unknown
 	RequestMilli         int64  // the pod's sum; 0 while unknown
 	BatchMilli           int64  // request for lent CPUs
+	QuotaMilli           int64  // of class BE: its quota but for a part of what limits all of it; NoLimit: none
 	CreatedAt            time.Time
 	Containers           int // number of running containers
 }
@@ -21,6 +22,7 @@ func (m *Machine) Pods() []PodView {
 		v := PodView{
 			UID: p.ref.UID, Namespace: p.ref.Namespace, Name: p.ref.Name, Class: p.in.class, Managed: !p.in.unmanaged,
 			Cgroup: p.ref.CgroupParent, BatchMilli: p.batch, CreatedAt: p.createdAt, Containers: len(p.containers),
+			QuotaMilli: p.ownQuota(),
 		}
 		if p.resources != nil {
 			v.RequestMilli = p.resources.RequestMilli

@@ -17,10 +17,12 @@ type Pools struct {
 	BEWhole   cpuset.Set // BE without suppression and without CPUs kept off for victims
 	BEQuota   int64      // limit of all of BE, in thousandths of a CPU; 0: no limit
 	Reserved  cpuset.Set
-	Exclusive cpuset.Set // owned by LSE, LSR and kubelet's pods, online ones
+	Exclusive cpuset.Set // owned by LSE, LSR and kubelet's pods, or claimed; online ones
 	Withheld  cpuset.Set
 	System    cpuset.Set
 	Kubelet   cpuset.Set // kubelet's exclusive CPUs that we did not grant
+	Foreign   cpuset.Set // CPUs that other DRA drivers gave to claims
+	Kept      cpuset.Set // CPUs of the shared pool that only claims may take exclusively (Config.ClaimShares)
 	// Overlap means that no CPU was left for the shared pool, so that it and best effort run on
 	// owned CPUs.
 	Overlap bool
@@ -34,7 +36,10 @@ func (m *Machine) derive() {
 		Withheld: all.withheld, BEQuota: m.be.quota}
 	p.Reserved.KeepSet(&online)
 	p.System.KeepSet(&online)
+	p.Foreign = m.foreignCPUs(&p.Kubelet)
+	p.Foreign.KeepSet(&online)
 	p.BE.RemoveSet(&p.Kubelet)
+	p.BE.RemoveSet(&p.Foreign)
 	p.Shared = p.BE
 	p.Shared.RemoveSet(&all.cpus)
 	p.Shared.RemoveSet(&all.withheld)
@@ -43,6 +48,7 @@ func (m *Machine) derive() {
 	p.BEWhole.RemoveSet(&all.withheld)
 	p.BE = m.limitBE(p.BEWhole, p.Reserved)
 	p.Exclusive = p.Kubelet
+	p.Exclusive.AddSet(&p.Foreign)
 	p.Exclusive.AddSet(&all.cpus)
 	p.Exclusive.KeepSet(&online)
 	p.Withheld.KeepSet(&online)
@@ -50,6 +56,12 @@ func (m *Machine) derive() {
 	for _, taken := range []*cpuset.Set{&p.Exclusive, &p.Withheld} {
 		p.Reserved.RemoveSet(taken)
 		p.System.RemoveSet(taken)
+	}
+	switch {
+	case m.promised != nil:
+		p.Kept = m.promised.And(p.Shared)
+	case len(m.cfg.ClaimShares) > 0:
+		p.Kept = m.keptForClaims()
 	}
 }
 
@@ -65,6 +77,9 @@ func (m *Machine) recompute() {
 	}
 	if old != m.pools {
 		m.views.poolsChanged, m.news = true, true
+	}
+	if old.Foreign != m.pools.Foreign {
+		m.moveClaims()
 	}
 	m.decided = m.pools
 	m.views.ownersStale = true
@@ -110,7 +125,7 @@ func (m *Machine) rescue() {
 		m.pools.BE, m.pools.Overlap = m.pools.BEWhole, true
 		m.notice(nil, "SharedPoolOverlaps",
 			"no online CPU is left for the shared pool; it overlaps the CPUs of kubelet's exclusive containers "+
-				"until one is free")
+				"and of other drivers' claims until one is free")
 	}
 	if m.pools.BE.IsEmpty() {
 		m.pools.BE, m.pools.BEWhole = m.pools.Shared, m.pools.Shared
@@ -174,6 +189,11 @@ func (m *Machine) degrade(h *holder, why string) {
 	h.demoted = h.grant != nil
 	m.release(h)
 	h.degraded = why
+	if p.claim != nil {
+		m.notice(p, "AllocationLost", "%s has no CPUs any more, its containers run in their pools: %s", h, why)
+		m.podChanged(p)
+		return
+	}
 	if h.name != "" {
 		m.explain(p)
 		m.notice(p, "AllocationLost", "container %s runs in the shared pool: %s", h, why)
@@ -233,6 +253,9 @@ func (m *Machine) ownOf(p *pod, name string) (cpuset.Set, bool) {
 	}
 	if p.kubelet {
 		return m.kubeletNeed(p, name)
+	}
+	if name != "" {
+		return m.claimNeed(p, name)
 	}
 	return cpuset.Set{}, false
 }

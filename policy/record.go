@@ -22,6 +22,9 @@ type Record struct {
 	NodeLabels        *NodeLabels        `json:"nodeLabels,omitempty"`
 	KubeletState      *KubeletState      `json:"kubeletState,omitempty"`
 	KubeletConfigured *KubeletConfigured `json:"kubeletConfigured,omitempty"`
+	ForeignClaims     *ForeignClaims     `json:"foreignClaims,omitempty"`
+	ClaimPrepared     *ClaimPrepared     `json:"claimPrepared,omitempty"`
+	ClaimUnprepared   *ClaimUnprepared   `json:"claimUnprepared,omitempty"`
 	Hardware          *Hardware          `json:"hardware,omitempty"`
 	CapVerdict        *CapVerdict        `json:"capVerdict,omitempty"`
 	CapReleased       *CapReleased       `json:"capReleased,omitempty"`
@@ -62,6 +65,12 @@ func RecordOf(at time.Time, e Event) (Record, bool) {
 		r.KubeletState = &e
 	case KubeletConfigured:
 		r.KubeletConfigured = &e
+	case ForeignClaims:
+		r.ForeignClaims = &e
+	case ClaimPrepared:
+		r.ClaimPrepared = &e
+	case ClaimUnprepared:
+		r.ClaimUnprepared = &e
 	case Hardware:
 		e.Online, e.Topology = e.onlineCPUs(), nil
 		r.Hardware = &e
@@ -112,6 +121,12 @@ func (r Record) Event() Event {
 		return *r.KubeletState
 	case r.KubeletConfigured != nil:
 		return *r.KubeletConfigured
+	case r.ForeignClaims != nil:
+		return *r.ForeignClaims
+	case r.ClaimPrepared != nil:
+		return *r.ClaimPrepared
+	case r.ClaimUnprepared != nil:
+		return *r.ClaimUnprepared
 	case r.Hardware != nil:
 		return *r.Hardware
 	case r.CapVerdict != nil:
@@ -232,12 +247,15 @@ func (m *Machine) baseRecords(at time.Time) []Record {
 	if m.fromKubelet != nil {
 		events = append(events, KubeletConfigured{Kubelet: *m.fromKubelet})
 	}
-	events = append(events, m.kubelet, m.Checkpoint())
+	before, after := m.foreignRecords()
+	events = append(append(append(events, m.kubelet), before...), m.Checkpoint())
+	events = append(events, after...)
 	if len(m.found) > 0 {
 		events = append(events, Unannounced{Pods: m.foundPods()})
 	}
 	if !m.be.suppressed.IsEmpty() || m.be.quota > 0 {
-		events = append(events, BESuppressed{CPUs: m.be.suppressed, QuotaMilli: m.be.quota})
+		events = append(events, BESuppressed{CPUs: m.be.suppressed, QuotaMilli: m.be.quota,
+			Grouped: m.be.grouped, PodMilli: m.be.parts})
 	}
 	for _, victim := range sortedKeys(m.be.keptOff) {
 		k := m.be.keptOff[victim]

@@ -20,7 +20,7 @@ type Reservation struct {
 // not have, or that are taken, cannot be kept.
 func (m *Machine) reserve(p *pod, r *Recovered) {
 	p.in = intent{class: LS, unmanaged: true, request: m.shared(&cpuallocator.Request{})}
-	if p.ref.QoS == BestEffort {
+	if p.ref.QoS == BestEffort && !p.production() {
 		p.in.class = BE
 	}
 	cpus := r.owned()

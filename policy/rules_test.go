@@ -180,8 +180,23 @@ func TestWhoseQuotaIsWritten(t *testing.T) {
 			quota: NoLimit},
 		{name: "best effort, lent", cfg: Config{BEIdle: true}, pod: with(none, BestEffort, BE, nil, 700),
 			container: *none.Resources, quota: NoLimit, ofPod: 700, weight: 700},
-		{name: "best effort, burstable", cfg: Config{BEIdle: true}, pod: with(plain, Burstable, BE, nil, 700),
-			container: Resources{1000, 1500}, quota: 1500},
+		{name: "best effort, burstable by its request", cfg: Config{BEIdle: true},
+			pod: with(plain, Burstable, BE, nil, 700), container: Resources{1000, 1500}, quota: 1500, weight: 2000},
+		{name: "best effort, burstable by its memory, lent", cfg: Config{BEIdle: true},
+			pod: with(none, Burstable, BE, nil, 8000), container: *none.Resources, quota: NoLimit, ofPod: 8000,
+			weight: 200},
+		{name: "best effort, burstable by its memory, lent little", pod: with(none, Burstable, BE, nil, 30),
+			container: *none.Resources, quota: NoLimit, ofPod: 30, weight: 1},
+		{name: "best effort, burstable by its memory", cfg: Config{BEIdle: true},
+			pod: with(none, Burstable, BE, nil, 0), container: *none.Resources, quota: NoLimit, weight: 1},
+		{name: "best effort, burstable by its request, one group", cfg: Config{BEGrouped: true},
+			pod: with(plain, Burstable, BE, nil, 700), container: Resources{1000, 1500}, quota: 1500, ofPod: 2000,
+			weight: 50},
+		{name: "best effort, burstable by its memory, one group", cfg: Config{BEGrouped: true},
+			pod: with(none, Burstable, BE, nil, 0), container: *none.Resources, quota: NoLimit, ofPod: NoLimit,
+			weight: 1},
+		{name: "production, burstable by its memory", pod: with(none, Burstable, LS, nil, 700),
+			container: *none.Resources, quota: NoLimit},
 		{name: "best effort, left alone", cfg: Config{BEIdle: true},
 			pod: with(none, BestEffort, BE, map[string]string{AnnManaged: "false"}, 700), container: *none.Resources,
 			quota: NoLimit},
@@ -211,6 +226,76 @@ func TestWhoseQuotaIsWritten(t *testing.T) {
 				pod.WeightMilli, pod.Idle, c.ofPod, c.weight, c.idle)
 		}
 	}
+}
+
+// Kubelet repeats weight and quota of the pod's cgroup when it resizes it, where they are ours: of a
+// batch pod only the API server says what was granted. A request ends what was lent.
+func TestAResizeOfAPodOfLentCPUs(t *testing.T) {
+	m := small(t, Config{})
+	pod := ls("a", 0, nil)
+	pod.Labels, pod.Resources = map[string]string{LabelClass: string(BE)}, &Resources{0, NoLimit}
+	pod.Facts = &PodFacts{UID: "a", Resources: *pod.Resources, BatchMilli: 8000}
+	told(t, m, PodRun{Pod: pod})
+	// 185 shares are a weight of 8, systemd rounds the quota up
+	told(t, m, PodResized{Sandbox: "a", Shares: 185, Quota: 800_500, Period: 100_000})
+	if v := m.Pods()[0]; v.RequestMilli != 0 {
+		t.Errorf("the pod's weight counts as a request for %dm", v.RequestMilli)
+	}
+	facts := *pod.Facts
+	facts.BatchMilli = 4000
+	if d := decided(t, m, facts).pods["a"]; !d.QuotaOurs || d.Quota.Milli() != 4000 || d.WeightMilli != 100 ||
+		d.Asked.Milli() != NoLimit {
+		t.Errorf("decided %+v, want 4000m and a weight of 100m where kubelet wants no limit", d)
+	}
+	told(t, m, PodResized{Sandbox: "a", Shares: 2048, Quota: 300_000, Period: 100_000})
+	facts.Resources = Resources{2000, 3000}
+	d := decided(t, m, facts).pods["a"]
+	if d.QuotaOurs || d.Quota.Milli() != 3000 || d.WeightMilli != 2000 {
+		t.Errorf("decided %+v of a pod that requests 2000m now, want kubelet's quota and weight", d)
+	}
+}
+
+// Pods of class BE outside of the best-effort slice share its quota where they are grouped: none has
+// more than its part nor than its own limit, the slice has the rest, and when it is over each has
+// what kubelet gave it.
+func TestPartsOfOneQuota(t *testing.T) {
+	m := small(t, Config{})
+	batch := func(name string, r Resources, facts bool) Pod {
+		p := ls(name, 0, nil)
+		p.Labels, p.Resources = map[string]string{LabelClass: string(BE)}, &r
+		if facts {
+			p.Facts = &PodFacts{UID: name, Resources: r}
+		}
+		return p
+	}
+	told(t, m, PodRun{Pod: batch("paid", Resources{1000, NoLimit}, true)})
+	told(t, m, PodRun{Pod: batch("held", Resources{100, 200}, true)})
+	told(t, m, PodRun{Pod: batch("unknown", Resources{1000, NoLimit}, false)})
+	told(t, m, PodRun{Pod: ls("web", 1000, nil)})
+	check := func(when string, e Event, slice int64, want map[string]int64) {
+		t.Helper()
+		d := decided(t, m, e)
+		for uid, milli := range want {
+			if got, ok := d.pods[uid]; !ok || got.Quota.Milli() != milli {
+				t.Errorf("%s: pod %s has a quota of %d, decided %t, want %d", when, uid, got.Quota.Milli(), ok, milli)
+			}
+		}
+		if len(d.pods) != len(want) || m.be.sliceQuota() != slice {
+			t.Errorf("%s: %d pods were decided, want %d; the slice has %d, want %d", when, len(d.pods), len(want),
+				m.be.sliceQuota(), slice)
+		}
+	}
+	parted := BESuppressed{QuotaMilli: 1500, Grouped: true, PodMilli: map[string]int64{"paid": 700, "held": 400}}
+	check("parted", parted, 400, map[string]int64{"paid": 700, "held": 200})
+	check("parted again", parted, 400, nil)
+	again := parted
+	again.PodMilli = map[string]int64{"paid": 100, "held": 400}
+	check("parted differently", again, 1000, map[string]int64{"paid": 100})
+	told(t, m, PodRun{Pod: batch("new", Resources{1000, NoLimit}, true)})
+	if p := m.pods["new"]; m.be.partOf(p) != leastMilli {
+		t.Errorf("a new pod has %d until it has a part", m.be.partOf(p))
+	}
+	check("over", BESuppressed{QuotaMilli: 1500}, 1500, map[string]int64{"paid": NoLimit, "held": 200, "new": NoLimit})
 }
 
 // Nothing is left to enforce of a container that ended: that is decided once, and has

@@ -22,6 +22,7 @@ type Snapshot struct {
 	Powers      []PowersView          // pods that ask for powers
 	Waiting     []Waiting             // pods that wait for CPUs of their own, the oldest first
 	Short       []Shortage            // parts of the shared pool with fewer CPUs than their pods request
+	Claims      []ClaimView           // of our own DRA driver, by UID
 	Ledger      *Ledger               // what pods hold, for the scheduler
 	parts       map[PoolID]cpuset.Set // CPUs of the parts of pools; shared by successive snapshots with equal parts
 }
@@ -98,6 +99,7 @@ type views struct {
 	foundStale   bool
 	found        []FoundPod
 	owners       []*OwnerView
+	claims       []ClaimView
 	current      *Snapshot
 
 	podsStale bool    // the sum of the pods' requests may have changed
@@ -138,7 +140,7 @@ func (m *Machine) refreshViews() {
 		}
 	}
 	if v.ownersStale {
-		v.owners = m.ownerViews(v.owners)
+		v.owners, v.claims = m.ownerViews(v.owners), m.claimViews()
 	}
 	if v.foundStale {
 		v.found = m.foundPods()
@@ -166,7 +168,7 @@ func (m *Machine) refreshViews() {
 	}
 	v.current = &Snapshot{Pools: pools, Rev: m.rev, Topology: m.topo, Containers: v.list, Owners: v.owners,
 		Unannounced: v.found, Short: m.shortages(floors), Powers: m.powerViews(), Waiting: m.waitingViews(),
-		Ledger: ledger, parts: parts}
+		Claims: v.claims, Ledger: ledger, parts: parts}
 }
 
 // ownerViews lists the owners. It reuses the previous views of unchanged owners: most do not change
@@ -192,6 +194,9 @@ func (m *Machine) ownerViews(before []*OwnerView) []*OwnerView {
 			Container: name, CPUs: cpus, ByKubelet: byKubelet, Reservation: kind})
 	}
 	for _, h := range m.exclusive {
+		if h.pod.claim != nil {
+			continue
+		}
 		add(h.pod, h.name, h.grant.cpus)
 	}
 	for uid := range m.kubelet.Entries {
@@ -230,7 +235,8 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 	v := &ContainerView{
 		ID: c.ref.ID, PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name,
 		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(p, c.ref.Name, need),
-		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: m.ownerOf(p), Why: p.whyOf(c.ref.Name),
+		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: m.ownerOf(p),
+		Why:    m.whyOf(p, c.ref.Name),
 		MayCap: m.mayCap(p), QoS: p.ref.QoS, Cgroup: c.ref.CgroupPath, BatchMilli: p.batch,
 	}
 	if h := p.named(c.ref.Name); h != nil && h.grant != nil {

@@ -191,6 +191,10 @@ func (m *Machine) honour(h *holder, n int) (*grant, *Refusal) {
 			cpus, taken)
 	}
 	free := m.freeFor(h)
+	if taken := cpus.And(m.pools.Foreign); !taken.IsEmpty() {
+		return nil, refuse(cpuallocator.InsufficientCPUs,
+			"annotation %s gives CPUs %s; another DRA driver gave %s to claims", AnnStatus, cpus, taken)
+	}
 	if !cpus.SubsetOf(&free) {
 		return nil, refuse(cpuallocator.InsufficientCPUs, "annotation %s gives CPUs %s; of these %s", AnnStatus, cpus,
 			m.whyTaken(h, cpus.Minus(free)))
@@ -246,6 +250,7 @@ func (m *Machine) whyTaken(h *holder, cpus cpuset.Set) string {
 		{cpus.And(m.pools.System).Minus(m.pools.Reserved), "are the class SYSTEM's"},
 		{cpus.And(m.pools.Exclusive), "are owned by another pod"},
 		{cpus.And(m.pools.Withheld), "are kept idle for another pod"},
+		{cpus.And(m.pools.Kept), "are kept for claims"},
 		{isolated, are},
 	} {
 		if !c.set.IsEmpty() {
@@ -274,7 +279,8 @@ func (m *Machine) fits(p *pod, cpus cpuset.Set) *Refusal {
 			return refuse(cpuallocator.SMTAlignmentError,
 				"annotation %s gives CPUs %s, of which some share a core; isolated CPUs do not", AnnStatus, cpus)
 		}
-		if taken := siblings.And(m.owned.cpus.Or(m.owned.withheld).Or(m.pools.Kubelet)); !taken.IsEmpty() {
+		others := m.owned.cpus.Or(m.owned.withheld).Or(m.pools.Kubelet).Or(m.pools.Foreign)
+		if taken := siblings.And(others); !taken.IsEmpty() {
 			return refuse(cpuallocator.SMTAlignmentError,
 				"annotation %s gives CPUs %s, to be isolated; of their siblings %s are owned by other pods", AnnStatus,
 				cpus, taken)

@@ -27,6 +27,8 @@ type verdict struct {
 	topo *topology.Topology
 	cfg  *Config
 	cap  Cap
+
+	claim preparing
 }
 
 // Step processes one event and returns what has to be enforced because of it, in this order: pools
@@ -90,9 +92,11 @@ func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 		err = m.judgeCap(v, now, e)
 	case BEKeptOff:
 		err = m.judgeKeepOff(now, e)
+	case ClaimPrepared:
+		err = m.judgeClaim(v, &e)
 	case PodRemoved, PodVanished, PodFacts, ContainerStopped, Synchronized, Corrected, Unannounced, NodeLabels,
-		KubeletState,
-		CapReleased, BESuppressed, Tick:
+		KubeletState, ForeignClaims, ClaimUnprepared, CapReleased,
+		BESuppressed, Tick:
 	default:
 		err = refuse(InvalidRequest, "policy: unknown event %T", e)
 	}
@@ -134,6 +138,12 @@ func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 		m.nodeLabels(e.Labels)
 	case KubeletState:
 		m.kubeletState(e)
+	case ForeignClaims:
+		m.foreignClaims(e)
+	case ClaimPrepared:
+		m.prepareClaim(v, e)
+	case ClaimUnprepared:
+		m.unprepareClaim(e.UID)
 	case KubeletConfigured:
 		m.fromKubelet = &v.cfg.Kubelet
 		m.configure(*v.cfg)

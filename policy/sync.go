@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -22,6 +23,7 @@ func (m *Machine) synchronize(now time.Time, e Synchronized) {
 			m.overrule(p.UID)
 		}
 	}
+	m.recoverClaims(e.Claims)
 	late := false
 	for i := range pods {
 		var v verdict
@@ -186,7 +188,7 @@ func (m *Machine) Checkpoint() Synchronized {
 		s.Containers = append(s.Containers, p.inputs()...)
 	}
 	s.Caps, s.Freed = append(m.Caps(), m.endedCaps()...), slices.Clone(m.freed)
-	s.Moved = m.moved
+	s.Moved, s.Claims = m.moved, m.recoverableClaims()
 	return s
 }
 
@@ -196,7 +198,7 @@ func (p *pod) input(sandbox string) Pod {
 		UID: p.ref.UID, Sandbox: sandbox, Namespace: p.ref.Namespace, Name: p.ref.Name, QoS: p.ref.QoS,
 		Labels: p.labels, Annotations: p.annots, Resources: p.resources, LimitHidden: p.hidden,
 		CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt, DeviceNodes: p.devices, Unread: p.unread && !p.waits,
-		Asked: p.asked,
+		Asked: p.asked, Claims: maps.Clone(p.claims),
 	}
 	if !p.asked.Known() {
 		in.Asked.Period = notKnown

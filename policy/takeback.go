@@ -37,7 +37,10 @@ func (m *Machine) takeBack() {
 	m.recompute()
 	for _, h := range slices.SortedFunc(maps.Keys(returned), holdersByAge) {
 		owner := "the pod"
-		if h.name != "" {
+		switch {
+		case h.pod.claim != nil:
+			owner = h.String()
+		case h.name != "":
 			owner = "container " + literal(h.name)
 		}
 		m.explain(h.pod)
@@ -60,9 +63,10 @@ func (m *Machine) hasDonor() bool {
 	return false
 }
 
-// donor finds the next CPU to take back among some CPUs, and its owner.
+// donor finds the next CPU to take back among some CPUs, and its owner. What another driver gave to a claim goes to
+// that claim, and not to the pool.
 func (m *Machine) donor(among cpuset.Set) (*holder, int) {
-	among = among.And(m.shareable()).Minus(m.cfg.reserved())
+	among = among.And(m.shareable()).Minus(m.cfg.reserved()).Minus(m.foreignClaimed())
 	owners := orderedHolders(m.exclusive)
 	slices.Reverse(owners)
 	for _, h := range owners {

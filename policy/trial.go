@@ -62,7 +62,7 @@ func newTrial(m *Machine) *Trial {
 	for policy, p := range t.plain {
 		p.ref.UID = "plain" + string('0'+rune(policy)) // Kubernetes has no UID this short
 	}
-	m.scratch = &grant{}
+	m.scratch, m.promised = &grant{}, &cpuset.Set{}
 	t.alone = len(m.cfg.Authority.MaxCPUs) > 0 || m.cfg.Allocation.SMTRequired
 	m.kubelet = KubeletState{PolicyName: "static", Entries: map[string]map[string]cpuset.Set{"": t.booked}}
 	return t
@@ -300,6 +300,7 @@ func (t *Trial) load(a *Applicant, s *Standing) {
 	if !booked.IsEmpty() {
 		t.booked[""] = booked
 	}
+	*m.promised = s.Ledger.Kept.Set()
 	m.derive()
 	if s.Ledger.Overlap {
 		m.pools.Shared, m.pools.Overlap = m.overlapping(), true
@@ -359,7 +360,9 @@ func (t *Trial) enter(h *Holding) {
 	if h.Container != "" {
 		s.isNamed(m.pods[h.UID])
 	}
-	m.pods[h.UID] = p.holder.pod
+	if h.Kind != KindClaim { // it is no pod: it bars no NUMA node
+		m.pods[h.UID] = p.holder.pod
+	}
 	switch {
 	case h.Kind == KindKubelet:
 		p.kubelet, p.entries = true, map[string]cpuset.Set{"": h.CPUs.Set()}

@@ -21,7 +21,7 @@ import (
 // of what kubelet booked for the pod, and a resource-status is a scheduler's own.
 func (l *life) tried(t rapid.TB, e Event) func() {
 	run, ok := e.(PodRun)
-	p := run.Pod
+	p := *l.m.withReserved(&run.Pod)
 	if !ok || l.m.pods[p.UID] != nil || l.m.sandboxes[p.Sandbox] != nil || p.Recovered != nil || p.Unread ||
 		p.DeviceNodes != nil || len(l.m.entriesOf(p.UID)) > 0 || p.Annotations[AnnStatus] != "" ||
 		p.Resources == nil && p.Facts == nil {

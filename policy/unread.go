@@ -73,6 +73,12 @@ func (m *Machine) correct(e Corrected) {
 		}
 		return byAge(p, q)
 	})
+	for i := range sorted { // what they give up may be what an unread pod was found to own
+		c := &sorted[i]
+		if p := m.pods[c.UID]; p != nil && !p.unread && p.ownsMoreThan(c.Recovered) {
+			m.correctKnown(p, c.Recovered)
+		}
+	}
 	list := displacedLast(sorted, m.owned.cpus.Or(m.owned.withheld), func(c *Correction) (string, *Recovered) {
 		if p := m.pods[c.UID]; p == nil || !p.unread {
 			return c.UID, nil
@@ -187,6 +193,11 @@ func (m *Machine) enterRead(old *pod, r *Recovered) {
 		_ = m.judgeContainer(&v, &containers[i], true)
 		m.enterContainer(&v, &containers[i], true)
 	}
+}
+
+// ownsMoreThan reports whether a pod has all CPUs that it was found to own, and others.
+func (p *pod) ownsMoreThan(r *Recovered) bool {
+	return p.grant != nil && r != nil && r.CPUs != nil && *r.CPUs != p.grant.cpus && r.CPUs.SubsetOf(&p.grant.cpus)
 }
 
 // correctKnown follows the kernel if it differs from the record. CPUs that other pods own stay

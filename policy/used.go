@@ -105,7 +105,7 @@ func (m *Machine) setPool(u *usedPool) {
 		cpus = cpus.And(cpusOn(m.topo, u.nodes))
 	}
 	if u.id == PoolBE.ID() {
-		quota = m.pools.BEQuota
+		quota = m.be.sliceQuota()
 	}
 	if u.decided && cpus == u.cpus && quota == u.quota {
 		return

@@ -113,7 +113,7 @@ func ReadWish(p *Pod) (Wish, *Refusal) {
 func classOf(p *Pod) (Class, *Refusal) {
 	switch c := Class(p.Labels[LabelClass]); c {
 	case "":
-		if p.QoS == BestEffort {
+		if p.QoS == BestEffort && len(p.Claims) == 0 {
 			return BE, nil
 		}
 		return LS, nil

@@ -44,13 +44,14 @@ func run(out io.Writer, folder string, write bool) error {
 	}
 	results["ablation"], _ = scoreTable(sets, ablations())
 	results["cross"] = crossTable(sets)
+	results["hindsight"] = hindsightTable(sets)
 	if results["production"], err = productionTable(sets); err != nil {
 		return err
 	}
 	if results["replay"], err = replayTable(sets); err != nil {
 		return err
 	}
-	for _, name := range []string{"idle", "ablation", "cross", "production", "replay"} {
+	for _, name := range []string{"idle", "ablation", "cross", "hindsight", "production", "replay"} {
 		fmt.Fprintf(out, "%s\n", results[name])
 	}
 	if !write {

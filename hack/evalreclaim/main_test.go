@@ -104,3 +104,21 @@ func TestNoTraces(t *testing.T) {
 		t.Errorf("without traces: %v", err)
 	}
 }
+
+// One margin for everything exceeds all rises but as many as may be violated; one for each kind costs
+// no more, and nothing where each kind is one interval.
+func TestHindsight(t *testing.T) {
+	one := map[[3]int][]float64{{}: {0, 1, 2, 3, 10}}
+	for _, c := range []struct{ most, want float64 }{{0, 50}, {1, 15}, {4, 0}} {
+		if got := leastMargins(one, c.most); math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%v violations: margins of %v, want %v", c.most, got, c.want)
+		}
+	}
+	each := map[[3]int][]float64{}
+	for i, rise := range one[[3]int{}] {
+		each[[3]int{i}] = []float64{rise}
+	}
+	if got := leastMargins(each, 0); math.Abs(got-16) > 1e-9 {
+		t.Errorf("each interval's own: %v, want the sum of the rises", got)
+	}
+}

@@ -43,6 +43,7 @@ type ledgerDoc struct {
 	Unread      bool          `json:"unread,omitempty"`
 	Overlap     bool          `json:"overlap,omitempty"`
 	Booked      cpuset.Packed `json:"booked,omitempty"`
+	Kept        cpuset.Packed `json:"kept,omitempty"`
 	Pods        []holdingDoc  `json:"pods"`
 }
 
@@ -74,7 +75,7 @@ func Encode(t *topology.Topology, l *policy.Ledger, generation uint64) (map[stri
 		return nil, err
 	}
 	d := ledgerDoc{Version: version, Generation: generation, SharedMilli: min(max(l.SharedMilli, 0), maxMilli),
-		Waiting: l.Waiting, Unread: l.Unread, Overlap: l.Overlap, Booked: l.Booked,
+		Waiting: l.Waiting, Unread: l.Unread, Overlap: l.Overlap, Booked: l.Booked, Kept: l.Kept,
 		Pods: make([]holdingDoc, 0, len(l.Holdings))}
 	for i := range l.Holdings {
 		h := &l.Holdings[i]
@@ -150,6 +151,7 @@ func (d *Decoder) Decode(annotations map[string]string) (*Node, error) {
 	}
 	d.intern(&doc)
 	n := &Node{Topology: t, Generation: doc.Generation, Ledger: &policy.Ledger{Rules: rules, Booked: doc.Booked,
+		Kept:        doc.Kept,
 		SharedMilli: doc.SharedMilli, Waiting: doc.Waiting, Unread: doc.Unread, Overlap: doc.Overlap}}
 	if err := n.check(&doc); err != nil {
 		return nil, fmt.Errorf("ledger: %w", err)
@@ -216,7 +218,7 @@ func (n *Node) check(d *ledgerDoc) error {
 	for i := range n.Topology.Nodes() {
 		nodes.Add(n.Topology.Nodes()[i].ID)
 	}
-	if !on(d.Booked) || d.Waiting < 0 || d.SharedMilli < 0 || d.SharedMilli > maxMilli {
+	if !on(d.Booked) || !on(d.Kept) || d.Waiting < 0 || d.SharedMilli < 0 || d.SharedMilli > maxMilli {
 		return errors.New("the machine cannot be as it says")
 	}
 	seen := make(map[[2]string]bool, len(d.Pods))

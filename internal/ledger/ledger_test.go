@@ -85,7 +85,9 @@ func rules() policy.Config {
 // TestTheSameAnswers: who has read the annotations answers every pod as the node will.
 func TestTheSameAnswers(t *testing.T) {
 	for name, topo := range machines(t) {
-		for _, cfg := range []policy.Config{{Authority: policy.Authority{Profile: policy.ProfileOpen}}, rules()} {
+		claims := policy.Config{Authority: policy.Authority{Profile: policy.ProfileOpen}}
+		claims.ClaimShares = []policy.ClaimShare{{Within: topo.Online(), CPUs: topo.Online().Count() / 3}}
+		for _, cfg := range []policy.Config{{Authority: claims.Authority}, rules(), claims} {
 			m, err := policy.New(topo, cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -94,6 +96,10 @@ func TestTheSameAnswers(t *testing.T) {
 			var first *Node
 			placed := 0
 			for n := range 40 {
+				if n%4 == 2 { // it may be refused
+					_, _ = m.Step(time.Unix(int64(n), 0), policy.ClaimPrepared{UID: fmt.Sprint("claim-", n),
+						Requests: []policy.ClaimRequest{{Device: "all", Within: topo.Online(), CPUs: 1 + rng.IntN(4)}}})
+				}
 				node := through(t, decoder, topo, m.Snapshot().Ledger)
 				if first == nil {
 					first = node
@@ -155,7 +161,7 @@ func through(t testing.TB, d *Decoder, topo *topology.Topology, l *policy.Ledger
 		want[i].Pod = "" // nothing is decided by it
 	}
 	if node.Generation != 7 || !reflect.DeepEqual(node.Ledger.Holdings, want) ||
-		node.Ledger.Booked != l.Booked || node.Ledger.SharedMilli != l.SharedMilli {
+		node.Ledger.Booked != l.Booked || node.Ledger.Kept != l.Kept || node.Ledger.SharedMilli != l.SharedMilli {
 		t.Fatalf("came back as %+v; was %+v", node.Ledger, l)
 	}
 	return node

@@ -247,6 +247,10 @@ func (p *Player) do(s Step) ([]string, error) {
 	case s.Advance != nil:
 		p.now = p.now.Add(seconds(s.Advance.Seconds))
 		return p.feed(policy.Tick{})
+	case s.Prepare != nil:
+		return p.prepare(s.Prepare)
+	case s.Unprepare != nil:
+		return p.feed(policy.ClaimUnprepared{UID: claimUID(s.Unprepare.Namespace, s.Unprepare.Claim)})
 	case s.Event != nil:
 		e := s.Event.Event()
 		if e == nil {

@@ -43,6 +43,8 @@ type Step struct {
 	Online           *CPUs              `json:"online,omitempty"`
 	Cap              *Cap               `json:"cap,omitempty"`
 	Advance          *Advance           `json:"advance,omitempty"`
+	Prepare          *Prepare           `json:"prepare,omitempty"` // a claim of our own DRA driver
+	Unprepare        *Unprepare         `json:"unprepare,omitempty"`
 	Event            *policy.Record     `json:"event,omitempty"` // recorded by a daemon
 }
 
@@ -243,7 +245,7 @@ func (s *Step) ops() []string {
 		{"restartDaemon", s.RestartDaemon != nil}, {"nodeLabels", s.NodeLabels != nil},
 		{"kubeletState", s.KubeletState != nil}, {"kubeletConfig", s.KubeletConfig != nil},
 		{"offline", s.Offline != nil}, {"online", s.Online != nil}, {"cap", s.Cap != nil},
-		{"advance", s.Advance != nil},
+		{"advance", s.Advance != nil}, {"prepare", s.Prepare != nil}, {"unprepare", s.Unprepare != nil},
 		{"event", s.Event != nil},
 	} {
 		if o.set {
@@ -271,6 +273,9 @@ func (s *Step) complete(node *config.NodeConfig) error {
 	}
 	if s.Create != nil {
 		return s.Create.complete()
+	}
+	if s.Prepare != nil {
+		return s.Prepare.complete()
 	}
 	if s.RestartDaemon != nil {
 		return s.RestartDaemon.complete(node)
@@ -319,6 +324,10 @@ func (s *Step) namespaces() []*string {
 		n = append(n, &s.Remove.Namespace)
 	case s.Cap != nil:
 		n = append(n, &s.Cap.Namespace)
+	case s.Prepare != nil:
+		n = append(n, &s.Prepare.Namespace)
+	case s.Unprepare != nil:
+		n = append(n, &s.Unprepare.Namespace)
 	}
 	return n
 }
@@ -331,6 +340,12 @@ func (s *Step) cpuLists() []string {
 		return []string{s.Online.CPUs}
 	case s.Create != nil:
 		return []string{s.Create.DeviceNodes}
+	case s.Prepare != nil:
+		var lists []string
+		for _, d := range s.Prepare.Devices {
+			lists = append(lists, d.Within)
+		}
+		return lists
 	case s.KubeletUpdate != nil:
 		return []string{s.KubeletUpdate.CPUs}
 	case s.KubeletState != nil:

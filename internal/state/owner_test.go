@@ -36,7 +36,7 @@ func TestTheFormatFollowsTheOwners(t *testing.T) {
 		name string
 		s    Snapshot
 		want int
-	}{{"no newer kind", example(), 1}, {"a newer kind", withOwners(t), 2}} {
+	}{{"no newer kind", example(), 1}, {"a newer kind", withOwners(t), 2}, {"claims", withClaims(), 3}} {
 		text, err := encode(c.s, "node-a", "boot-1", noon)
 		if err != nil {
 			t.Fatal(err)

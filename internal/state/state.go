@@ -14,6 +14,7 @@
 //   - 2 also has owners of kinds that came later (Owner), such as containers that own CPUs. A daemon that reads it
 //     keeps the CPUs of a kind that it does not know; one that reads only format 1
 //     would give them to others, so it must not read the file at all.
+//   - 3 also has claims of our own DRA driver. A daemon that reads only earlier ones would give their CPUs to others.
 //
 // A file is written in the lowest format that can hold it.
 package state
@@ -36,11 +37,15 @@ import (
 const (
 	formatPods   = 1
 	formatOwners = 2
+	formatClaims = 3
 )
 
 // format is the lowest one that can hold a snapshot.
 func (s *Snapshot) format() int {
-	if len(s.Owners) > 0 {
+	switch {
+	case len(s.Claims) > 0:
+		return formatClaims
+	case len(s.Owners) > 0:
 		return formatOwners
 	}
 	return formatPods
@@ -56,6 +61,8 @@ type Snapshot struct {
 	Caps     []Cap  `json:"caps"`
 	// Owners are owners of kinds that came after format 1.
 	Owners []Owner `json:"owners,omitempty"`
+	// Claims are the prepared claims of our own DRA driver.
+	Claims []policy.RecoveredClaim `json:"claims,omitempty"`
 	// Uptime is the machine's uptime when this was saved; Store fills it in. 0: unknown.
 	Uptime time.Duration `json:"uptime,omitzero"`
 }
@@ -111,7 +118,7 @@ type Cap struct {
 
 // Of selects the part of a checkpoint of the machine that is kept.
 func Of(c policy.Synchronized, revision uint64) Snapshot {
-	s := Snapshot{Revision: revision, Pods: []Pod{}, Caps: []Cap{}}
+	s := Snapshot{Revision: revision, Pods: []Pod{}, Caps: []Cap{}, Claims: c.Claims}
 	for i, p := range c.Pods {
 		r := p.Recovered
 		if r == nil {
@@ -237,8 +244,8 @@ func decode(text []byte) (envelope, Snapshot, error) {
 		return e, s, fmt.Errorf("is truncated or not JSON: %w", err)
 	}
 	switch {
-	case e.Version > formatOwners:
-		return e, s, fmt.Errorf("has format %d, this daemon reads up to %d", e.Version, formatOwners)
+	case e.Version > formatClaims:
+		return e, s, fmt.Errorf("has format %d, this daemon reads up to %d", e.Version, formatClaims)
 	case e.Version < 1:
 		return e, s, fmt.Errorf("has format %d, there is none below 1", e.Version)
 	case e.Checksum != e.sum():
@@ -266,6 +273,12 @@ func (s *Snapshot) check() error {
 	for i := range s.Owners {
 		if err := s.Owners[i].check(); err != nil {
 			return err
+		}
+	}
+	for i := range s.Claims {
+		if c := &s.Claims[i]; c.UID == "" || len(c.Given) != len(c.Requests) {
+			return fmt.Errorf("has claim %.64q with %d requests, of which %d were given CPUs", c.UID, len(c.Requests),
+				len(c.Given))
 		}
 	}
 	for _, c := range s.Caps {

@@ -145,7 +145,7 @@ func TestBadFilesArePutAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	future := envelope{Version: formatOwners + 1, Body: json.RawMessage(`{}`)}
+	future := envelope{Version: formatClaims + 1, Body: json.RawMessage(`{}`)}
 	future.Checksum = future.sum()
 	fromFuture, err := json.Marshal(future)
 	if err != nil {
@@ -161,6 +161,12 @@ func TestBadFilesArePutAside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	claims := withClaims()
+	claims.Claims[0].Given = nil
+	halfAClaim, err := encode(claims, "node-a", "boot-1", noon)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		text []byte
 		want string
@@ -169,9 +175,10 @@ func TestBadFilesArePutAside(t *testing.T) {
 		"truncated":    {good[:len(good)/2], "is truncated or not JSON"},
 		"flipped":      {bytes.Replace(good, []byte(`"0-3"`), []byte(`"0-7"`), 1), "does not match its checksum"},
 		"other boot":   {bytes.Replace(good, []byte(`boot-1`), []byte(`boot-2`), 1), "does not match its checksum"},
-		"from future":  {fromFuture, "has format 3, this daemon reads up to 2"},
+		"from future":  {fromFuture, "has format 4, this daemon reads up to 3"},
 		"other node":   {elsewhere, `is of node "node-b", this is "node-a"`},
 		"negative cap": {negative, "has a cap of -5 milli-CPUs"},
+		"half a claim": {halfAClaim, "of which 0 were given CPUs"},
 		"a list":       {[]byte("[]"), "is truncated or not JSON"},
 		"no version":   {[]byte("{}"), "has format 0"},
 		"too large":    {bytes.Repeat([]byte(" "), maxBytes+1), "is larger than"},

@@ -1,15 +1,18 @@
 package loop
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuallocator"
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/reclaim"
+	"github.com/quietcore/quietcore/topology"
 )
 
 // What holds one pod down touches that pod's samples; what holds best effort down as a
@@ -143,5 +146,81 @@ func TestGroupReadings(t *testing.T) {
 			t.Errorf("reading %d: stopped is %v and waits is %v, want %v and %v", i, g.stopped, g.waits, c.stopped,
 				c.waits)
 		}
+	}
+}
+
+// batchIn runs a pod of class BE in kubelet's burstable slice.
+func (n *node) batchIn(uid string, milli int64) {
+	n.t.Helper()
+	r := policy.Resources{RequestMilli: milli, LimitMilli: policy.NoLimit}
+	pod := policy.Pod{UID: uid, Sandbox: uid, Namespace: "default", Name: uid, QoS: policy.Burstable,
+		Labels: map[string]string{policy.LabelClass: string(policy.BE)}, CgroupParent: "kubepods/burstable/" + uid,
+		CreatedAt: n.now, Facts: &policy.PodFacts{UID: uid, Resources: r}}
+	if _, err := n.machine.Step(n.now, policy.PodRun{Pod: pod}); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Where no set of CPUs holds best effort, its pods in both slices stay together under one quota: a
+// burst of both, a burst of one, a pod that comes. What is only observed asks for nothing.
+func TestOneQuotaForBothClasses(t *testing.T) {
+	for _, group := range []Group{Ungrouped, GroupObserved, Grouped} {
+		n := newNode(t).of(policy.Config{Allocation: policy.Allocation{Bind: cpuallocator.SpreadByPCPUs}},
+			topology.Options{})
+		for i := range 8 { // a CPU of every core
+			n.run(string(rune('a'+i)), policy.LSE, 1000, 0)
+		}
+		n.run("batch", policy.BE, 0, 2000)
+		n.batchIn("paid", 2000)
+		o := n.options(nil)
+		o.Group = group
+		var asked policy.BESuppressed
+		suppress := o.Suppress
+		o.Suppress = func(ctx context.Context, e policy.BESuppressed) error { asked = e; return suppress(ctx, e) }
+		l, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := n.Follow(rootID, "/"); err != nil {
+			t.Fatal(err)
+		}
+		check := func(when string, bursts func(batch, paid int64) bool) {
+			t.Helper()
+			n.seconds(l, 3)
+			s := l.Status()
+			sum := s.SliceMilli
+			for _, milli := range s.PodMilli {
+				sum += milli
+			}
+			switch {
+			case s.QuotaMilli == 0 || !n.machine.Snapshot().BEWhole.Intersects(&n.machine.Snapshot().BE):
+				t.Fatalf("%d, %s: no quota: %+v", group, when, s)
+			case group == Ungrouped:
+				if s.PodMilli != nil || asked.Grouped {
+					t.Errorf("%s: divided, though it is off: %+v", when, s)
+				}
+			case sum != s.QuotaMilli/10*10 || !bursts(s.SliceMilli, s.PodMilli["paid"]):
+				t.Errorf("%d, %s: of %d the slice has %d, the pods %v", group, when, s.QuotaMilli, s.SliceMilli,
+					s.PodMilli)
+			}
+			if asked.QuotaMilli != s.QuotaMilli || asked.Grouped != (group == Grouped) ||
+				group != Grouped && asked.PodMilli != nil {
+				t.Errorf("%d, %s: asked for %+v of %d", group, when, asked, s.QuotaMilli)
+			}
+		}
+		even := func(a, b int64) bool { return max(a, b)-min(a, b) <= 10 }
+		n.stops = map[string]float64{bestEffort: 0.5, "paid": 0.5}
+		check("both burst", even)
+		n.load["batch"], n.stops = 0.05, map[string]float64{"paid": 0.5}
+		check("one bursts", func(batch, paid int64) bool { return batch < paid/3 })
+		n.stops = nil
+		was := n.suppressed
+		check("nobody does any more", func(batch, paid int64) bool { return batch < paid/3 })
+		if n.suppressed != was {
+			t.Errorf("%d: the division changed %d times with nobody held", group, n.suppressed-was)
+		}
+		n.batchIn("new", 2000)
+		n.stops = map[string]float64{bestEffort: 0.5, "paid": 0.5, "new": 0.5}
+		check("a pod came", func(batch, paid int64) bool { return even(batch, paid) })
 	}
 }

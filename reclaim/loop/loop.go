@@ -48,6 +48,7 @@ type Options struct {
 	// suppressed.
 	Suppress    func(context.Context, policy.BESuppressed) error
 	Suppression reclaim.Suppress
+	Group       Group
 	// Reserve is the number of CPUs left to processes outside of pods, in addition to
 	// CPUs that best effort may not use. The estimator has its own.
 	Reserve float64
@@ -111,6 +112,10 @@ type Status struct {
 	Suppressed cpuset.Set // what best effort is left with; empty: its whole pool
 	Retreated  bool       // these are the reserved CPUs, which are enough for it; the budget allows more
 	QuotaMilli int64      // its quota where narrowing CPUs is impossible; 0: none
+	// PodMilli are the parts of it of pods outside of kubelet's best-effort slice, by UID; the slice
+	// has the rest. nil: it has all. Never modified.
+	PodMilli   map[string]int64
+	SliceMilli int64 // the slice's part; 0: it has all
 	Estimate
 	Evictions, Refusals uint64 // totals
 	// What was last taken back; zero: nothing.
@@ -175,6 +180,7 @@ type suppression struct {
 	suppressor reclaim.Suppressor
 	retreat    reclaim.Retreat
 	sent       policy.BESuppressed
+	parts      parts
 	sentOnce   bool
 	squeezed   time.Time // when best effort reached its floor; zero: it is above
 }
@@ -286,6 +292,7 @@ func (l *Loop) look(ctx context.Context) {
 		l.since.hid += span
 	}
 	l.suppress(ctx, node, &s, &kept, span)
+	l.ask(ctx, &s)
 	l.halt(&s, span)
 	if l.ready {
 		l.estimate(ctx, pods, &s, &kept)
@@ -338,8 +345,17 @@ func (l *Loop) suppress(ctx context.Context, node *policy.Snapshot, s *Status, k
 		l.recordNarrowed(s, was, node.BEWhole)
 	}
 	l.recordLimited(s, wasQuota)
-	next := policy.BESuppressed{CPUs: chosen, QuotaMilli: quota}
-	if l.sentOnce && next == l.sent {
+	l.parts = l.divide(l.pods, quota)
+	s.PodMilli, s.SliceMilli = l.parts.milli, l.parts.slice
+}
+
+// ask asks the policy for what was decided, if that is new.
+func (l *Loop) ask(ctx context.Context, s *Status) {
+	if l.o.Suppress == nil {
+		return
+	}
+	next := l.suppressed(s)
+	if l.sentOnce && sameSuppression(next, l.sent) {
 		return
 	}
 	if err := l.o.Suppress(ctx, next); err != nil {

@@ -28,6 +28,8 @@ type meter struct {
 	reclaim.Meter
 	path    string
 	totals  reclaim.Totals
+	last    float64 // use in the last look
+	stopped bool    // its quota stopped it in the last look
 	used    float64 // CPU-seconds since the last estimate
 	covered time.Duration
 	hid     time.Duration // time of looks in which contention hid demand
@@ -94,6 +96,7 @@ func (l *Loop) measure(pods []policy.PodView, kept *apart) Status {
 		use, span, ok := m.Use(r.At, r.CPU)
 		now := reclaim.Totals{Waiting: r.Waiting, Periods: r.Periods, Throttled: r.Throttled}
 		hid, waited := ok && now.Hid(m.totals, span), ok && now.Waited(m.totals, span)
+		m.last, m.stopped = use, ok && now.Stopped(m.totals)
 		m.totals = now
 		if !ok {
 			continue
