@@ -145,16 +145,23 @@ func TestRefusalsAndNoticesAreToldOnce(t *testing.T) {
 	}
 }
 
-// A best-effort pod that requests lent CPUs gets a weight and a quota from them,
-// which kubelet does not know: with its first decision or when the API server
-// speaks, again after another process changed it, and no longer after an uninstall.
+// A pod of class BE that requests lent CPUs and no others gets a weight and a quota from
+// them, which kubelet does not know: with its first decision or when the API server
+// speaks, again after another process changed it, and no longer after an uninstall. In the
+// burstable slice, where production is, it weighs a CPU's fortieth for each.
 func TestLentCPUsBecomeWeightAndQuota(t *testing.T) {
+	for qos, weight := range map[policy.QoS]uint64{policy.BestEffort: 235, policy.Burstable: 6} {
+		t.Run(string(qos), func(t *testing.T) { lentCPUs(t, qos, weight) })
+	}
+}
+
+func lentCPUs(t *testing.T, qos policy.QoS, weight uint64) {
 	batch := func(name string) spec {
-		return spec{name: name, class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
+		return spec{name: name, class: policy.BE, qos: qos, ctrs: []ctr{{name: "main"}}}
 	}
 	promise := func(name string) policy.PodFacts {
 		return policy.PodFacts{UID: "uid-" + name, Resources: policy.Resources{LimitMilli: policy.NoLimit},
-			BatchMilli: 1500}
+			BatchMilli: 6000}
 	}
 	s := &server{facts: map[string]policy.PodFacts{"uid-early": promise("early")}}
 	n := newNode(t, grid(t, testGrid))
@@ -175,12 +182,12 @@ func TestLentCPUsBecomeWeightAndQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want("at first", "early", 59, 1500)
+	want("at first", "early", weight, 6000)
 	want("at first", "late", 1, policy.NoLimit)
 	if err := n.plugin.Submit(short(t), promise("late")); err != nil {
 		t.Fatal(err)
 	}
-	want("told late", "late", 59, 1500)
+	want("told late", "late", weight, 6000)
 	if err := n.kernel.Apply(short(t), batch("late").parent(),
 		cgroup.Values{Weight: 1, Quota: cgroup.NoQuota()}); err != nil {
 		t.Fatal(err)
@@ -188,8 +195,11 @@ func TestLentCPUsBecomeWeightAndQuota(t *testing.T) {
 	n.plugin.Audit()
 	eventually(t, "the audit has put them back", func() bool {
 		e, err := n.kernel.Effective(batch("late").parent())
-		return err == nil && e.Weight == 59 && e.QuotaMilli == 1500
+		return err == nil && e.Weight == weight && e.QuotaMilli == 6000
 	})
+	n.kill()
+	n.up()
+	want("found by a daemon without an API server", "late", weight, 6000)
 	n.restore(policy.KubeletState{PolicyName: "none"})
 	for _, name := range []string{"early", "late", "plain"} {
 		e, err := n.kernel.Effective(batch(name).parent())

@@ -162,3 +162,58 @@ func TestQuotaOfBestEffortSparesOthers(t *testing.T) {
 		t.Errorf("told %q", m)
 	}
 }
+
+// Pods of class BE outside of the best-effort slice are one group with it where that is enforced: a
+// part of its quota, and a fortieth of their weight. Kubelet's values are back when it is over, after
+// a daemon that does not group, and after an uninstall.
+func TestBestEffortIsOneGroup(t *testing.T) {
+	paid := spec{name: "paid", class: policy.BE, qos: policy.Burstable,
+		ctrs: []ctr{{name: "main", request: 4000, limit: 6000}}}
+	plain := spec{name: "plain", class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
+	s := &server{facts: map[string]policy.PodFacts{paid.uid(): {UID: paid.uid(),
+		Resources: policy.Resources{RequestMilli: 4000, LimitMilli: 6000}}}}
+	n := newNode(t, grid(t, testGrid))
+	groups := func(o *Options) { o.Config.BEGrouped = true }
+	n.up(s.options, groups)
+	mustRun(t, n, paid, plain)
+	slice := cgroup.Parent(plain.parent())
+	want := func(when string, ofPod, ofSlice int64, weight uint64) {
+		t.Helper()
+		eventually(t, when, func() bool {
+			e, err := n.kernel.Effective(paid.parent())
+			f, errSlice := n.kernel.Effective(slice)
+			return err == nil && errSlice == nil && e.QuotaMilli == ofPod && e.Weight == weight &&
+				f.QuotaMilli == ofSlice
+		})
+	}
+	kubelet := uint64(157)
+	parted := policy.BESuppressed{QuotaMilli: 1500, Grouped: true, PodMilli: map[string]int64{paid.uid(): 600}}
+	suppress := func(e policy.BESuppressed) {
+		t.Helper()
+		if err := n.plugin.Submit(short(t), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want("it weighs a fortieth", 6000, policy.NoLimit, 4)
+	suppress(parted)
+	want("each has its part", 600, 900, 4)
+	if err := n.kernel.Apply(short(t), paid.parent(),
+		cgroup.Values{Weight: kubelet, Quota: cgroup.NoQuota()}); err != nil {
+		t.Fatal(err)
+	}
+	n.plugin.Audit()
+	want("the audit has put it back", 600, 900, 4)
+	suppress(policy.BESuppressed{})
+	want("it is over", 6000, policy.NoLimit, 4)
+	suppress(parted)
+	want("each has its part again", 600, 900, 4)
+	n.kill()
+	n.up(s.options)
+	want("the next daemon does not group", 6000, policy.NoLimit, kubelet)
+	n.kill()
+	n.up(s.options, groups)
+	suppress(parted)
+	want("the one after it does", 600, 900, 4)
+	n.restore(policy.KubeletState{PolicyName: "none"})
+	want("uninstalled", 6000, policy.NoLimit, kubelet)
+}

@@ -138,6 +138,7 @@ func (s *session) pass(p failpoint.Point) { s.runner.at(p) }
 func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	start := time.Now()
+	s.lookAtClaims(ctx) // before owners get CPUs
 	listed := inventoryOf(pods, containers, s.o.Config.JobLabel, s.o.Clock.Now())
 	if err := s.serve(ctx, "Synchronize", &node.Request{Inventory: &listed}).Err; err != nil {
 		return nil, fmt.Errorf("synchronize %d pods: %w", len(pods), err)
@@ -205,6 +206,13 @@ func resizes(cpu *api.LinuxCPU) bool {
 	return cpu.GetShares().GetValue() != 0 || cpu.GetQuota().GetValue() != 0
 }
 
+// lookAtClaims takes over what other DRA drivers have given by now.
+func (s *session) lookAtClaims(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.deadline)
+	defer cancel()
+	s.o.Claims(ctx)
+}
+
 // notify gives the core an input that needs no reply.
 func (s *session) notify(ctx context.Context, in node.In) {
 	ctx, cancel := context.WithTimeout(ctx, s.deadline)
@@ -241,7 +249,7 @@ func (s *session) RemovePodSandbox(ctx context.Context, p *api.PodSandbox) error
 // that has an owner.
 func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox,
 	c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
-	v, err := s.create(ctx, p, c)
+	v, err := s.create(ctx, p, c, false)
 	s.pass(failpoint.CreateReply)
 	if err != nil || s.o.Observe {
 		return nil, nil, err
@@ -249,11 +257,16 @@ func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox,
 	return v.adjustment(s.memory), nil, nil
 }
 
-func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Container) (values, error) {
+// create enters a container. made: it exists already, and gets no values.
+func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Container, made bool) (values, error) {
 	pod := s.newPod(ctx, p)
 	ctr := containerOf(c, &pod, pod.CreatedAt)
+	if len(ctr.Claims) > 0 {
+		pod.Claim(ctr.Name, ctr.Claims)
+		s.lookAtClaims(ctx) // its driver has just written what they are
+	}
 	r := s.serve(ctx, "CreateContainer", &node.Request{
-		Pod: pod.UID, Event: policy.ContainerCreate{Pod: pod, Container: ctr},
+		Pod: pod.UID, Event: policy.ContainerCreate{Pod: pod, Container: ctr}, Made: made,
 	})
 	switch {
 	case late(r.Err) && !pod.Exclusive():
@@ -295,13 +308,14 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	return []*api.ContainerUpdate{u}, nil
 }
 
-// StartContainer adds a container whose CreateContainer was missed or came too late.
+// StartContainer adds a container whose CreateContainer was missed or came too late. It starts once the mask that it
+// was created with is read, and replaced if it has CPUs of others.
 func (s *session) StartContainer(ctx context.Context, p *api.PodSandbox, c *api.Container) error {
 	known, err := ask(ctx, s.runner, func(core *node.Core) bool { return core.Knows(clip(c.GetId())) })
 	if err != nil || known {
 		return nil
 	}
-	_, err = s.create(ctx, p, c)
+	_, err = s.create(ctx, p, c, true)
 	return err
 }
 

@@ -34,6 +34,9 @@ type Options struct {
 	// Devices asks on which NUMA nodes a pod's devices are, with a short deadline of its
 	// own; nil: unknown.
 	Devices func(ctx context.Context, namespace, pod string) (cpuset.Set, error)
+	// Claims looks at what other DRA drivers gave, and has the plugin take it over if it has changed; nil: nothing is
+	// looked at.
+	Claims func(context.Context)
 	// CPUsEnv is the environment variable with the CPUs of a pod that owns some, for its containers;
 	// empty: none.
 	CPUsEnv string
@@ -102,6 +105,9 @@ func (o *Options) fill() {
 	o.Clock.fill()
 	if o.Facts == nil {
 		o.Facts = func(string) (policy.PodFacts, bool) { return policy.PodFacts{}, false }
+	}
+	if o.Claims == nil {
+		o.Claims = func(context.Context) {}
 	}
 	if o.Notify == nil {
 		o.Notify = func(policy.Notice) {}

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/plugin/node"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -53,6 +54,24 @@ func (p *Plugin) Run(ctx context.Context) {
 // Submit gives the policy an event that did not come from the runtime.
 func (p *Plugin) Submit(ctx context.Context, e policy.Event) error {
 	return p.runner.submit(ctx, nil, &node.Request{Event: e}).Err
+}
+
+// claimFor bounds how long a claim waits until its CPUs are free and it is saved. kubelet asks again.
+const claimFor = 5 * time.Second
+
+// Prepare gives a claim of our own DRA driver its CPUs, in the order of its requests. When it returns without an error,
+// they are on disk and no other pod runs on them.
+func (p *Plugin) Prepare(ctx context.Context, e policy.ClaimPrepared) ([]cpuset.Set, error) {
+	r := p.runner.submit(ctx, nil, &node.Request{Event: e, Deadline: p.runner.now().Add(claimFor)})
+	return r.Claim, r.Err
+}
+
+// Unprepare takes the CPUs of a claim back; it is no error if it has none. When it returns without an error, that is on
+// disk.
+func (p *Plugin) Unprepare(ctx context.Context, uid string) error {
+	return p.runner.submit(ctx, nil, &node.Request{
+		Event: policy.ClaimUnprepared{UID: uid}, Deadline: p.runner.now().Add(claimFor),
+	}).Err
 }
 
 // Refused are the pods that were refused and that kubelet keeps retrying, the oldest one first.

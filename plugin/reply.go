@@ -38,6 +38,7 @@ func envOf(name string, d *policy.SetContainer) variable {
 func valuesOf(d *policy.SetContainer, t *topology.Topology) values {
 	var v values
 	switch {
+	case d.Foreign: // the other driver's reply has it
 	case d.Need.Own != nil:
 		v.cpus = text(d.Need.Own)
 	case d.StartMask != nil:

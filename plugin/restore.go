@@ -172,7 +172,7 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 		p := &event.Pods[i]
 		bySandbox[p.Sandbox] = p
 		r.slice(cgroup.Parent(p.CgroupParent))
-		r.pod(p)
+		r.pod(p, requested(p, event.Containers))
 	}
 	stored := map[string]*api.Container{}
 	for _, c := range containers {
@@ -196,7 +196,7 @@ func (r *restorer) plan(ctx context.Context, pods []*api.PodSandbox,
 // everything is the pool of pods that may run anywhere.
 const everything = "everything"
 
-// leastWeight is what kubelet gives every best-effort pod.
+// leastWeight is what kubelet gives every pod that requests no CPU.
 const leastWeight = 1
 
 func (r *restorer) slice(path string) {
@@ -228,7 +228,28 @@ func (r *restorer) note(n Restored) {
 	r.found = append(r.found, n)
 }
 
-func (r *restorer) pod(p *policy.Pod) {
+// requested is what a pod requests, as far as the runtime knows: it goes on saying of a pod what it
+// was created with, and of its containers what they have now.
+func requested(p *policy.Pod, containers []policy.Container) policy.Resources {
+	sum, unlimited := policy.Resources{}, false
+	for i := range containers {
+		if c := &containers[i]; c.Sandbox == p.Sandbox {
+			sum.RequestMilli += max(c.Resources.RequestMilli, 0)
+			sum.LimitMilli += max(c.Resources.LimitMilli, 0)
+			unlimited = unlimited || c.Resources.LimitMilli <= 0
+		}
+	}
+	if r := p.Resources; r != nil {
+		sum.RequestMilli, sum.LimitMilli = max(sum.RequestMilli, r.RequestMilli), max(sum.LimitMilli, r.LimitMilli)
+	}
+	if unlimited || sum.LimitMilli <= 0 {
+		sum.LimitMilli = policy.NoLimit
+	}
+	return sum
+}
+
+// pod undoes what was done to a pod's cgroup. requests is what it requests now.
+func (r *restorer) pod(p *policy.Pod, requests policy.Resources) {
 	n := Restored{Name: p.Namespace + "/" + p.Name, Path: p.CgroupParent, id: p.UID}
 	if n.Path == "" {
 		return
@@ -242,13 +263,28 @@ func (r *restorer) pod(p *policy.Pod) {
 	if quota := cgroup.Quota(p.Asked); p.Exclusive() && quota.Micros > 0 {
 		n.wantQuota = &quota
 	}
-	// Kubelet gives this to every best-effort pod; one on lent CPUs has another.
-	if p.QoS == policy.BestEffort {
-		if e, err := r.o.Reader.Effective(n.Path); err == nil && (e.Weight > leastWeight || e.Idle) {
+	r.batch(&n, p, requests)
+	r.note(n)
+}
+
+// batch undoes what was done to a pod's cgroup because the pod is best effort. One in kubelet's slice
+// has the least weight and no quota. Any other weighed less than it requests, or more than the
+// nothing that it does, or had a quota without a limit.
+func (r *restorer) batch(n *Restored, p *policy.Pod, requests policy.Resources) {
+	e, err := r.o.Reader.Effective(n.Path)
+	weight := cgroup.WeightOf(requests.RequestMilli)
+	switch {
+	case err != nil:
+	case p.QoS == policy.BestEffort:
+		if e.Weight > leastWeight || e.Idle || e.QuotaMilli > 0 {
 			n.weight, n.wantQuota, n.idle = leastWeight, &cgroup.Quota{Micros: -1}, e.Idle
 		}
+	case policy.Class(p.Labels[policy.LabelClass]) != policy.BE:
+	case e.Weight < weight, requests.RequestMilli == 0 && e.Weight > weight,
+		requests.LimitMilli == policy.NoLimit && e.QuotaMilli > 0:
+		quota := cgroup.Quota(policy.QuotaOf(requests.LimitMilli))
+		n.weight, n.wantQuota = weight, &quota
 	}
-	r.note(n)
 }
 
 // mems is the widest set of memory nodes where a cgroup has one of its own.

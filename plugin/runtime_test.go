@@ -281,6 +281,7 @@ type ctr struct {
 	name           string
 	request, limit int64
 	cpus           string
+	claim          string // the CDI device of its DRA claim
 }
 
 func main1(milli int64) []ctr { return []ctr{{name: "main", request: milli, limit: milli}} }
@@ -338,8 +339,13 @@ func (s spec) sandbox(id string) *api.PodSandbox {
 }
 
 func (s spec) container(sandbox, id string, c ctr) *api.Container {
+	var devices []*api.CDIDevice
+	if c.claim != "" {
+		devices = []*api.CDIDevice{{Name: c.claim}}
+	}
 	return &api.Container{
-		Id: id, PodSandboxId: sandbox, Name: c.name, State: api.ContainerState_CONTAINER_CREATED,
+		CDIDevices: devices,
+		Id:         id, PodSandboxId: sandbox, Name: c.name, State: api.ContainerState_CONTAINER_CREATED,
 		Linux: &api.LinuxContainer{
 			CgroupsPath: s.parent() + "/" + id, Resources: &api.LinuxResources{Memory: &api.LinuxMemory{},
 				Cpu: cpuOf(c.request, c.limit, c.cpus)},

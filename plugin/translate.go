@@ -2,12 +2,14 @@ package plugin
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cdi"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/plugin/node"
 	"github.com/quietcore/quietcore/policy"
@@ -49,8 +51,14 @@ func inventoryOf(pods []*api.PodSandbox, containers []*api.Container, jobLabel s
 		listed.Pods = append(listed.Pods, podOf(p, jobLabel))
 	}
 	for _, c := range containers {
-		if i, ok := bySandbox[c.GetPodSandboxId()]; ok && c.GetState() != api.ContainerState_CONTAINER_STOPPED {
-			listed.Containers = append(listed.Containers, containerOf(c, &listed.Pods[i], now))
+		i, ok := bySandbox[c.GetPodSandboxId()]
+		if !ok {
+			continue
+		}
+		ctr := containerOf(c, &listed.Pods[i], now)
+		listed.Pods[i].Claim(ctr.Name, ctr.Claims) // a stopped one says what its successor will have
+		if c.GetState() != api.ContainerState_CONTAINER_STOPPED {
+			listed.Containers = append(listed.Containers, ctr)
 		}
 	}
 	return listed
@@ -123,10 +131,27 @@ func containerOf(c *api.Container, pod *policy.Pod, now time.Time) policy.Contai
 		Asked: policy.Asked{Quota: quotaIn(cpu), CPUs: cpu.GetCpus() != ""},
 	}
 	out.Resources = policy.ContainerResourcesOf(out.Shares, out.Asked.Quota, pod.QoS, pod.Labels)
+	out.Claims = claimsOf(c)
 	if path, err := cgroup.ContainerPath(c.GetLinux().GetCgroupsPath()); err == nil {
 		out.CgroupPath = strings.Clone(path)
 	}
 	return out
+}
+
+// maxClaims bounds the claims of a container; Kubernetes' limit is 32 results a claim.
+const maxClaims = 256
+
+// claimsOf are the CDI devices for CPUs that kubelet asked for. They are kubelet's own word, unlike the container's
+// environment. Older runtimes do not pass them on.
+func claimsOf(c *api.Container) []string {
+	var names []string
+	for _, d := range c.GetCDIDevices() {
+		if name := d.GetName(); cdi.IsCPU(name) && len(names) < maxClaims {
+			names = append(names, strings.Clone(name))
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // timeOf reads a time of the runtime: nanoseconds from containerd and CRI-O,

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -259,5 +260,42 @@ func TestTheInventoryIsOfContainersThatRun(t *testing.T) {
 	}
 	if !slices.Equal(ids, []string{"runs", "created"}) || len(listed.Pods) != 1 {
 		t.Errorf("%v in %d pods", ids, len(listed.Pods))
+	}
+}
+
+func TestClaimsOfContainers(t *testing.T) {
+	device := func(names ...string) (all []*api.CDIDevice) {
+		for _, name := range names {
+			all = append(all, &api.CDIDevice{Name: name})
+		}
+		return all
+	}
+	pods := []*api.PodSandbox{{Id: "s", Uid: "u"}}
+	listed := inventoryOf(pods, []*api.Container{
+		{Id: "1", PodSandboxId: "s", Name: "main", State: api.ContainerState_CONTAINER_RUNNING,
+			CDIDevices: device("vendor.com/cpu=b", "nvidia.com/gpu=0", "dra.k8s.io/cpu=claim-a", "vendor.com/cpu=b",
+				"cpu")},
+		{Id: "2", PodSandboxId: "s", Name: "crashed", State: api.ContainerState_CONTAINER_STOPPED,
+			CDIDevices: device("dra.k8s.io/cpu=claim-c")},
+		{Id: "3", PodSandboxId: "s", Name: "forger", State: api.ContainerState_CONTAINER_RUNNING,
+			Env: []string{"DRA_CPUSET_x=0-7"}},
+	}, "", time.Unix(1, 0))
+	want := map[string][]string{"main": {"dra.k8s.io/cpu=claim-a", "vendor.com/cpu=b"},
+		"crashed": {"dra.k8s.io/cpu=claim-c"}}
+	if got := listed.Pods[0].Claims; !reflect.DeepEqual(got, want) {
+		t.Errorf("the pod's claims are %v, want %v", got, want)
+	}
+	if len(listed.Containers) != 2 || !slices.Equal(listed.Containers[0].Claims, want["main"]) ||
+		listed.Containers[1].Claims != nil {
+		t.Errorf("containers are %+v", listed.Containers)
+	}
+}
+
+// The runtime refuses a container whose cpuset two plugins set.
+func TestCpusetsOfClaimsAreLeftToTheirDriver(t *testing.T) {
+	own := cpuset.Of(2, 3)
+	d := policy.SetContainer{Need: policy.Need{Own: &own}, Asked: policy.Asked{CPUs: true}, Foreign: true}
+	if v := valuesOf(&d, nil); v.cpus != "" {
+		t.Errorf("the reply has CPUs %s", v.cpus)
 	}
 }

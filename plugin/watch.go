@@ -14,11 +14,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/dirwatch"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/sysfs"
 	"github.com/quietcore/quietcore/topology"
@@ -35,12 +33,7 @@ type Kubelet struct {
 	seen []byte // what was read last, good or not
 }
 
-const (
-	maxKubeletState = 4 << 20
-	// lookAgain is the interval of polling, which finds changes without an event, and the directory when
-	// it appears.
-	lookAgain = 10 * time.Second
-)
+const maxKubeletState = 4 << 20
 
 // ParseKubeletState reads policyName, defaultCpuSet and entries, and no more.
 func ParseKubeletState(text []byte) (policy.KubeletState, error) {
@@ -121,36 +114,11 @@ func (k *Kubelet) Fresh() bool {
 	return err != nil || k.seen != nil && bytes.Equal(text, k.seen)
 }
 
-// Watch looks at every change until ctx ends. It watches the directory, since
-// kubelet replaces the file.
+// Watch looks at every change until ctx ends.
 func (k *Kubelet) Watch(ctx context.Context) {
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
+	dirwatch.Watch(ctx, []string{filepath.Dir(k.Path)}, k.Look, func(err error) {
 		k.Log.Warn("kubelet's CPU manager state is polled instead of watched", "err", err)
-	} else {
-		defer w.Close()
-	}
-	var events chan fsnotify.Event
-	var lost chan error
-	if w != nil {
-		events, lost = w.Events, w.Errors
-	}
-	watching := false
-	poll := time.NewTicker(lookAgain)
-	defer poll.Stop()
-	for {
-		if w != nil && !watching {
-			watching = w.Add(filepath.Dir(k.Path)) == nil
-		}
-		k.Look(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-events:
-		case <-lost: // the kernel's queue overflowed: the file shows the changes
-		case <-poll.C:
-		}
-	}
+	})
 }
 
 // Hardware follows the CPUs of the machine going on and off.

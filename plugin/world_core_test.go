@@ -253,6 +253,7 @@ func (l *simulatedLife) request(r *sim.Request) *node.Request {
 		in.Event = policy.PodRemoved{Sandbox: pod.Sandbox}
 	case sim.Create, sim.StartCtr:
 		in.Event = policy.ContainerCreate{Pod: pod, Container: containerOf(ctr, &pod, pod.CreatedAt)}
+		in.Made = r.Kind == sim.StartCtr
 	case sim.UpdatePod:
 		in.Event = resizeOf(pod.Sandbox, r.Resources)
 	case sim.UpdateCtr:

@@ -122,11 +122,13 @@ func (w *World) kept(p *Pod) cpuset.Set {
 // revokeUnrecorded revokes grants that a new daemon cannot know: the daemon was killed before its
 // first save while an owner moved to its CPUs, and the container has ended since, so the runtime
 // stores nothing either. No task loses CPUs by that. It also allows a new result of a resize: which
-// CPUs it leaves to an owner was only in the memory of the old daemon, so the new one chooses
-// again among the pod's CPUs. Where hidden says so, masks are no record that cannot be read now.
+// CPUs it leaves to an owner, or adds, was only in the memory of the old daemon, so the new one chooses
+// again among the pod's CPUs, or lets the pod grow again from CPUs that a record shows, if its tasks run on no
+// others. Where hidden says so, masks are no record that cannot be read now.
 //
 // A mask alone, of a pod that neither the disk nor the runtime's store names, is no record either if it may be the
-// pool's: if the pod was resized without a daemon to another number of CPUs.
+// pool's: if the pod was resized without a daemon to another number of CPUs. Nor is it if another pod shows as much:
+// see contested.
 func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
 	for _, p := range w.node.pods {
 		if !p.live() {
@@ -147,7 +149,7 @@ func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
 			records = append(records, cpus)
 		}
 		resized := p.inPlace.resized && p.ownSize().request != int64(mask.Count())*1000
-		if len(records) == 0 && (!own.SubsetOf(&mask) || resized) {
+		if len(records) == 0 && (!own.SubsetOf(&mask) || resized || w.contested(p, own, saved)) {
 			w.note("no record shows that %s owns %s", p.Name, p.grant)
 			p.grant = cpuset.Set{}
 			continue
@@ -164,17 +166,41 @@ func (w *World) revokeUnrecorded(saved map[string]state.Pod, hidden bool) {
 		}
 		w.note("no record shows that a resize left %s to %s", p.grant, p.Name)
 		p.inPlace.resized = true
+		on := w.runsOn(p)
 		for _, cpus := range records {
 			p.inPlace.held.AddSet(&cpus)
+			if !cpus.IsEmpty() && on.SubsetOf(&cpus) {
+				p.inPlace.recorded = append(p.inPlace.recorded, cpus)
+			}
 		}
 	}
+}
+
+// contested reports whether CPUs that only a pod's mask shows are as well in the mask of another pod that neither disk
+// nor store names, and that requests as many as its mask has: a daemon was killed before the runtime had its sandbox,
+// so that the next one gave its CPUs to others. The burstable slice tells which of them an owner started on, unless it
+// has none of either.
+func (w *World) contested(p *Pod, own cpuset.Set, saved map[string]state.Pod) bool {
+	slice, _ := w.kernel.Effective("kubepods/burstable")
+	return slices.ContainsFunc(w.node.pods, func(o *Pod) bool {
+		if o == p || o.phase != ready || !o.owns() || len(o.storedBy()) > 0 {
+			return false
+		}
+		if place := saved[o.UID()].CPUs; !place.IsEmpty() {
+			return false
+		}
+		e, _ := w.kernel.Effective(o.Parent()) // gone: it has no mask
+		mask := e.OwnCPUs
+		return mask.Intersects(&own) && !mask.Intersects(&slice.OwnCPUs) &&
+			o.ownSize().request == int64(mask.Count())*1000
+	})
 }
 
 // revokeUnrecordedSizes revokes the grant of a mixed pod's container if the disk does not have its CPUs. Once
 // the container has ended no record shows them, and no task loses CPUs; a container that replaced it without a
 // daemon never got any. If the disk does not name its pod and it was resized without a daemon, what the
 // runtime stores and its mask show its CPUs only while they are as many as it requests: a larger or smaller
-// mask may be a pool's.
+// mask may be a pool's. If the disk has it waiting for CPUs, they show them as well while its pod has another mask.
 func (w *World) revokeUnrecordedSizes(saved map[string]state.Pod) {
 	for _, p := range w.node.pods {
 		o := p.parts[0]
@@ -188,10 +214,13 @@ func (w *World) revokeUnrecordedSizes(saved map[string]state.Pod) {
 	}
 }
 
-// recordsCPUs reports whether the runtime stores CPUs for a container that owns some, or it has a mask.
+// recordsCPUs reports whether the runtime stores CPUs for a container that owns some, or it has a mask, and whether
+// they show that it owns them. They may be those of the pool in which it was created: the runtime stores these, and
+// writes them again at every update.
 func (w *World) recordsCPUs(p *Pod, c *Container) bool {
 	e, _ := w.kernel.Effective(c.Path()) // gone: it has no mask
-	return len(p.storedBy()) > 0 || !e.OwnCPUs.IsEmpty()
+	pod, _ := w.kernel.Effective(p.Parent())
+	return (len(p.storedBy()) > 0 || !e.OwnCPUs.IsEmpty()) && (!pod.OwnCPUs.IsEmpty() || w.recordsSize(p, c))
 }
 
 // recordsSize reports whether a container has a grant of as many CPUs as it requests, and the runtime's store

@@ -21,7 +21,9 @@ type inPlace struct {
 	// resize is in progress or was given up. held are those.
 	resized bool
 	held    cpuset.Set
-	once    cpuset.Set // all CPUs that the pod ever owned: a state file may still have them
+	// recorded are the CPUs in each of the records that a new daemon finds where none shows grant.
+	recorded []cpuset.Set
+	once     cpuset.Set // all CPUs that the pod ever owned: a state file may still have them
 }
 
 // resize is a resize of a pod in place. Kubelet raises values of the pod's cgroup first, then resizes
@@ -218,8 +220,9 @@ func (p *Pod) nameOf(o *part) string {
 }
 
 // followResizes updates grants after resizes. CPUs that the daemon took from an owner are not granted any
-// more, since others may get them. CPUs that it added are granted once the pod runs on them and no other pod
-// does: an owner that ran in the pool has others beside it until these have moved.
+// more, since others may get them. CPUs that it added are granted once the pod runs on them and nobody else
+// does: an owner that ran in the pool, or that was not told yet that it shrank, has others beside it until these
+// have moved.
 func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 	for _, p := range w.node.pods {
 		grant := grants[p.UID()]
@@ -233,7 +236,7 @@ func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 			now = now.Minus(more.And(w.shared(p, tasks)))
 			excludeEarly(tasks, more)
 		}
-		p.inPlace.held, p.grant = grant, now
+		p.inPlace.held, p.inPlace.recorded, p.grant = grant, nil, now
 		p.off = p.off.Or(w.heldOff(view))
 		p.inPlace.resized = p.inPlace.missed || p.inPlace.resize != nil || p.toResize() != nil ||
 			p.inPlace.written != p.size() ||
@@ -241,22 +244,22 @@ func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 	}
 }
 
-// shared are the CPUs that other pods may run on, including containers that are created and not started.
+// shared are the CPUs that others may run on: other pods, and containers of a mixed pod that own none. This
+// includes containers that are created and not started.
 func (w *World) shared(p *Pod, tasks []task) cpuset.Set {
+	others := func(c *Container) bool { return (c.Pod != p || !c.owns()) && !p.admits(c.Pod) }
 	var all cpuset.Set
 	for i := range tasks {
-		if other := tasks[i].ctr.Pod; other != p && !p.admits(other) {
+		if others(tasks[i].ctr) {
 			all.AddSet(&tasks[i].cpus)
 		}
 	}
-	for _, other := range w.node.pods {
-		for _, o := range other.parts {
-			if other == p || p.admits(other) || !o.is(ready) {
-				continue
-			}
-			if may, err := w.kernel.Allowed(other.Parent()); err == nil {
-				all.AddSet(&may)
-			}
+	for _, c := range w.node.made() {
+		if c.phase != ready || !others(c) {
+			continue
+		}
+		if may, err := w.kernel.Allowed(c.Path()); err == nil {
+			all.AddSet(&may)
 		}
 	}
 	return all
@@ -285,9 +288,13 @@ func (w *World) runsOn(p *Pod) cpuset.Set {
 	return cpus
 }
 
-// follows reports whether CPUs may be the result of a resize of the pod: fewer than it has, or more.
+// follows reports whether CPUs may be the result of a resize of the pod: fewer than it has, or more, also of those that
+// a record shows.
 func (p *Pod) follows(cpus cpuset.Set) bool {
 	if back := p.inPlace.once; back != p.grant && p.grant.SubsetOf(&cpus) && cpus.SubsetOf(&back) {
+		return true
+	}
+	if slices.ContainsFunc(p.inPlace.recorded, func(found cpuset.Set) bool { return found.SubsetOf(&cpus) }) {
 		return true
 	}
 	had := p.inPlace.held.Or(p.grant)

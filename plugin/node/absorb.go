@@ -228,8 +228,12 @@ func (w *writer) setPod(d policy.SetPod, found observations) {
 		s.weight = cgroup.WeightOf(d.WeightMilli)
 	}
 	look := s.idle.want(d.Idle, first && d.Pod.QoS == policy.BestEffort)
+	look = s.mayBeStale(&d) || look
 	if s.limit.want(d.Quota, d.QuotaOurs) || look {
 		w.lookAtLimit(s)
+	}
+	if s.stale > 0 && !s.limit.ours {
+		s.limit.target = cgroup.Quota(d.Quota) // to give back
 	}
 }
 
@@ -333,6 +337,8 @@ func (w *writer) creating(d *policy.SetContainer) {
 // replied is the mask that the runtime writes because of our reply; empty: none.
 func (w *writer) replied(d *policy.SetContainer) cpuset.Set {
 	switch {
+	case d.Foreign:
+		return cpuset.Set{}
 	case d.Need.Own != nil:
 		return *d.Need.Own
 	case d.StartMask != nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
@@ -16,6 +17,7 @@ type Core struct {
 	machine  machine
 	writer   *writer
 	waiters  []*waiter
+	claims   []*claimWaiter
 	fresh    map[string]bool // pods, by UID, none of whose containers has been allowed to start yet
 	takeover takeover
 	presence presence
@@ -39,6 +41,9 @@ type Request struct {
 	Pod string
 	// Deadline is when the reply is due; zero: at any time.
 	Deadline time.Time
+	// Made means that the container of a ContainerCreate exists, created without a reply of ours, and is about to
+	// start: the runtime takes no values from this reply.
+	Made bool
 }
 
 // Done is the result of an effect.
@@ -92,6 +97,8 @@ type Reply struct {
 	// none, or it cannot be carried out in time.
 	Container *policy.SetContainer
 	Topology  *topology.Topology
+	// Claim are the CPUs of each request of a claim that was prepared.
+	Claim []cpuset.Set
 }
 
 // New makes a core. The error names the part of the configuration that this machine cannot satisfy.
@@ -153,6 +160,7 @@ func (c *Core) proceed() {
 	c.part("looking for pods", c.presence.proceed)
 	c.part("saving", c.saving.proceed)
 	c.release()
+	c.releaseClaims()
 }
 
 // Next is the earliest timer: Step has to be called then even without an input; zero: never.
@@ -183,10 +191,18 @@ func (c *Core) request(r *Request) {
 		c.takeover.begin(r)
 		return
 	}
+	if isClaim(r.Event) && !c.takeover.taken {
+		c.reply(Reply{To: r, Err: errNotTaken})
+		return
+	}
 	pod := podIn(r.Event)
 	first := pod != "" && !c.machine.KnowsPod(pod)
 	had := c.machine.anchor.decided[updatedBy(r.Event)].own
-	t := c.take(r.Event, nil)
+	var observed observations
+	if r.Made {
+		observed = observations{} // it has the mask of its creation, and nothing was read
+	}
+	t := c.take(r.Event, observed)
 	if first && c.machine.KnowsPod(pod) {
 		c.fresh[pod] = true
 	}
@@ -196,6 +212,11 @@ func (c *Core) request(r *Request) {
 		case policy.ContainerCreate:
 			c.hold(&waiter{reply: answer, id: e.Container.ID, uid: e.Pod.UID,
 				path: e.Pod.CgroupParent}, t.decisions)
+			return
+		case policy.PodResized:
+			c.takeover.resized(&e)
+		case policy.ClaimPrepared, policy.ClaimUnprepared:
+			c.holdClaim(answer, t.decisions)
 			return
 		case policy.ContainerUpdate:
 			c.takeover.updated(&e)
@@ -290,6 +311,8 @@ func weigh(decisions []policy.Decision) (keep, lazy bool) {
 	for _, d := range decisions {
 		switch d := d.(type) {
 		case policy.SetPod, policy.DropPod:
+			keep, lazy = true, false
+		case policy.ClaimGiven, policy.DropClaim: // their reply waits
 			keep, lazy = true, false
 		case policy.SetPool, policy.DropPool, policy.SetUnannounced, policy.DropUnannounced:
 			lazy = false

@@ -14,7 +14,7 @@ import (
 func (r *recovery) distrust(found []*running) {
 	var all, confirmed overlap
 	r.forgetWidest(found)
-	pool, slice, members := r.sharedPool(found)
+	pool, slice := r.sharedPool(found)
 	sure := map[string]bool{}
 	for _, p := range found { // a pod may have several sandboxes
 		sure[p.pod.UID] = sure[p.pod.UID] || r.confirmed(p, pool)
@@ -43,17 +43,11 @@ func (r *recovery) distrust(found []*running) {
 		r.pool = r.topo.Online().Minus(all.once)
 	}
 	for _, p := range found {
-		if _, saved := r.saved[p.pod.UID]; saved {
-			continue
-		}
-		shared := pool
-		if p.pod.QoS == policy.Burstable { // the slice is widened by what the pod owns
-			shared = members
-		}
+		_, saved := r.saved[p.pod.UID]
 		switch {
-		case sure[p.pod.UID] && !p.kernel.Intersects(&confirmed.twice):
-		case sure[p.pod.UID], p.kernel.Intersects(&all.twice), p.kernel.Intersects(&shared):
-			p.kernel, p.claims = p.shrunk(confirmed.once.Or(all.twice).Or(recorded).Or(pool)), nil
+		case saved, sure[p.pod.UID] && !p.kernel.Intersects(&confirmed.twice):
+		case p.kernel.Intersects(&all.twice), p.kernel.Intersects(&pool):
+			p.kernel, p.claims = p.shrunk(all.twice.Or(recorded).Or(pool)), nil
 		}
 	}
 }
@@ -64,7 +58,7 @@ func (r *recovery) doubt(p *running) (signs int) {
 	if p.kernel.Intersects(&r.slice) {
 		signs++
 	}
-	if p.asks != milli(&p.kernel) && !p.createdFor(&p.kernel) {
+	if !p.requests(&p.kernel) {
 		signs += 2
 	}
 	return signs
@@ -95,12 +89,12 @@ func (o *overlap) add(s cpuset.Set) {
 }
 
 // sharedPool is the pool by the masks of the burstable slices and of the pods in them, and slice the same
-// including best effort, by the slices' masks alone; empty: no slice has a mask. members is the part of the pool
-// that the masks of pods in it show.
-func (r *recovery) sharedPool(found []*running) (pool, slice, members cpuset.Set) {
+// including best effort, by the slices' masks alone; empty: no slice has a mask.
+func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 	if r.reader == nil {
-		return pool, slice, members
+		return pool, slice
 	}
+	var members cpuset.Set
 	seen := map[string]bool{}
 	for _, p := range found {
 		path := burstableOf(&p.pod)
@@ -133,7 +127,7 @@ func (r *recovery) sharedPool(found []*running) (pool, slice, members cpuset.Set
 		pool.AddSet(&left)
 	}
 	pool.AddSet(&members)
-	return pool, slice, members
+	return pool, slice
 }
 
 // burstableOf is the burstable slice beside or above a pod; empty: it is not known.

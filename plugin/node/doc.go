@@ -15,6 +15,7 @@
 //	limit.go     CFS quotas, weights and cpu.idle
 //	audit.go     cgroups read back, and what drifted
 //	waiters.go   replies that are held back until CPUs are free
+//	claims.go    replies about claims of our own DRA driver
 //	takeover.go  Synchronize: the pods that ran before, read from the cgroups
 //	presence.go  pods that ended or started without an event
 //	saving.go    the state file

@@ -130,11 +130,11 @@ func (w *writer) reportUnlimited(slice, pod string) {
 	w.c.o.Notify(policy.Notice{Reason: "BestEffortNotLimited", Message: why})
 }
 
-// limited are the containers, by ID, whose limit we manage.
+// limited are the containers, by ID, whose limit we manage, or wrote and gave back to kubelet.
 func (w *writer) limited() map[string]bool {
 	ids := map[string]bool{}
 	for id, s := range w.ctrs {
-		if s.limit.ours {
+		if s.limit.ours || s.limit.wrote {
 			ids[id] = true
 		}
 	}
@@ -177,6 +177,11 @@ func (w *writer) writeLimit(s *subject) {
 	if errors.Is(err, cgroup.ErrGone) {
 		return
 	}
+	if s.stale > 0 && err != nil {
+		w.limitAgain(s)
+		return
+	}
+	s.undoStale(now)
 	v := s.limitDue(now, err)
 	if err == nil {
 		w.idleDue(s, now, &v)
@@ -222,6 +227,25 @@ func (s *subject) limitDue(now cgroup.Effective, err error) cgroup.Values {
 		v.Quota = &want
 	}
 	return v
+}
+
+// mayBeStale reports whether a pod's weight has to be compared with the one that an earlier daemon
+// may have left: once, when the decision says what kubelet gave the pod.
+func (s *subject) mayBeStale(d *policy.SetPod) bool {
+	if d.StaleMilli == 0 || s.compared || !d.Quota.Known() {
+		return false
+	}
+	s.stale, s.compared = cgroup.WeightOf(d.StaleMilli), true
+	return true
+}
+
+// undoStale gives a pod's weight and quota back to kubelet where the weight is the one that an
+// earlier daemon gave it as best effort.
+func (s *subject) undoStale(now cgroup.Effective) {
+	if s.stale > 0 && now.Weight == s.stale && !s.limit.ours {
+		s.limit.ours, s.limit.back = true, true
+	}
+	s.stale = 0
 }
 
 // limitAgain queues a limit for the next retry.

@@ -80,6 +80,11 @@ func (c *Core) answers(r *Request) bool {
 			return true
 		}
 	}
+	for _, w := range c.claims {
+		if w.reply.To == r && !w.ended {
+			return true
+		}
+	}
 	return c.takeover.request == r
 }
 

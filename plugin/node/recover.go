@@ -13,9 +13,26 @@ import (
 	"github.com/quietcore/quietcore/topology"
 )
 
-// recovery finds out which CPUs pods had before the daemon started. The state file, which is
-// written before everything else, decides for each pod that it names with the current size. For
-// other pods what the runtime stores decides, and the kernel's masks, which may be intermediate.
+// recovery finds out which CPUs pods had before the daemon started. It has four witnesses:
+//
+//	state file  what was decided. It is written before replies and masks, so it is right unless the disk failed: then
+//	            it is behind. It names all pods of its time, also those in the pool.
+//	store       what the runtime was told of the containers that still run. A move is not told.
+//	mask        what was written last: the pod's own CPUs, the pool's, or those of a step between two places.
+//	request     how many CPUs the pod is to have: by its cgroup's quota and weight, which only kubelet writes, else
+//	            by its creation and its running containers, which may not be all.
+//
+// The file decides, unless two of the others contradict it together:
+//
+//	it has       it is behind if
+//	CPUs         store and mask have as many others, or one of them where the other cannot (replaced); or the pod
+//	             requests another number, which store or mask have, or on which both agree (outdated)
+//	the pool     the store has as many as requested, or the mask, too (toldSince); or a confirmed mask is not the
+//	             pool's (promoted)
+//	no such pod  always. The store counts if the mask is the same or on the way to it (passes), else the mask,
+//	             unless it may be the pool's or on its way and nothing confirms it (distrust)
+//
+// No pod is given CPUs that others were found to have by a stronger witness.
 type recovery struct {
 	reader cgroup.Reader // nil: cgroups cannot be read
 	topo   *topology.Topology
@@ -38,7 +55,8 @@ type recovery struct {
 
 // toldLimits are the limits that the policy has already.
 type toldLimits struct {
-	// limited are the containers, by ID, whose limit this daemon manages: the kernel's is ours.
+	// limited are the containers, by ID, whose limit this daemon manages, or has written: the kernel's is ours, and no
+	// earlier daemon's.
 	limited map[string]bool
 	// guessed are the containers, by ID, as an earlier taking answered them before they were read: the limits that
 	// the policy has for them are not known to be right.
@@ -66,6 +84,7 @@ func Recover(from Recovery, listed Inventory) (policy.Synchronized, map[string]*
 	r := recovery{reader: from.Reader, topo: from.Topology, now: from.Now, saved: from.Saved.Places(),
 		caps: from.Saved.Caps, lost: from.Saved.Revision == 0}
 	event := r.synchronized(listed)
+	event.Claims = from.Saved.Claims
 	return event, r.observed
 }
 
@@ -119,8 +138,8 @@ func (r *recovery) synchronized(listed Inventory) policy.Synchronized {
 // podQuota is kubelet's quota of a pod: after a resize the runtime may still report the old one, but
 // the state file has the number of CPUs that an owner requested.
 func (r *recovery) podQuota(p *policy.Pod) policy.Quota {
-	saved, ok := r.saved[p.UID]
-	if asked := p.Asked; asked.Micros <= 0 || !ok || !p.Exclusive() || saved.CPUs.IsEmpty() ||
+	saved := r.saved[p.UID]
+	if asked := p.Asked; asked.Micros <= 0 || !p.Exclusive() || saved.CPUs.IsEmpty() ||
 		saved.Reservation != nil || saved.Containers != nil {
 		return asked
 	}
@@ -149,7 +168,7 @@ func (r *recovery) asked(p *running, containers []policy.Container) (milli int64
 			return own, true
 		}
 		return e.QuotaMilli, true
-	case err == nil && len(containers) == 0:
+	case len(containers) == 0:
 		return p.weighs, false
 	}
 	for _, c := range newestOf(containers) {
@@ -280,13 +299,13 @@ func (p *running) fits(cpus *cpuset.Set) bool {
 // the runtime stores for its containers, or that they are as many as it requests and not the
 // pool. Its slice may not have been written yet.
 func (r *recovery) confirmed(p *running, pool cpuset.Set) bool {
-	if saved, ok := r.saved[p.pod.UID]; ok && r.same(saved.CPUs, p.kernel) {
+	if saved := r.saved[p.pod.UID].CPUs; !saved.IsEmpty() && r.same(saved, p.kernel) {
 		return true
 	}
 	if p.mixed {
 		return len(p.claims) > 0
 	}
-	stored := storedBy(p.containers)
+	stored := r.storedBy(p)
 	return !p.kernel.IsEmpty() && p.kernel != pool && (!stored.IsEmpty() && r.same(stored, p.kernel) ||
 		p.all && p.asks == milli(&p.kernel) || p.weighs == milli(&p.kernel) || p.createdFor(&p.kernel))
 }
@@ -335,7 +354,7 @@ func ownedBy(found *policy.Recovered) (all cpuset.Set) {
 // placeOf is what a pod owned or was bound to; nil: nothing is known.
 func (r *recovery) placeOf(p *running) *policy.Recovered {
 	saved, isSaved := r.saved[p.pod.UID]
-	kernel, stored := p.kernel, storedBy(p.containers)
+	kernel, stored := p.kernel, r.storedBy(p)
 	switch {
 	case isSaved && saved.Reservation != nil:
 		return saved.Recovered()
@@ -388,7 +407,8 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 	if r.replaced(p, saved, stored) {
 		return true
 	}
-	if n := cmp.Or(saved.Request, saved.CPUs.Count()); p.asks == int64(n)*1000 {
+	n := cmp.Or(saved.Request, saved.CPUs.Count())
+	if p.asks == int64(n)*1000 {
 		return saved.CPUs.Intersects(&r.newer) && p.kernel.Count() == n && !p.kernel.Intersects(&r.newer)
 	}
 	if p.kernel.IsEmpty() || r.same(saved.CPUs, p.kernel) {
@@ -397,26 +417,31 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 	if p.fits(&saved.CPUs) && saved.CPUs.SubsetOf(&p.kernel) || r.recorded(p, p.kernel) {
 		return false // the mask is from before the pod shrank, or from before others came
 	}
-	return p.asks == milli(&p.kernel) || !stored.IsEmpty() && r.same(stored, p.kernel)
+	shows := p.sized() || p.weighs != int64(n)*1000 // the running containers may not be all
+	return shows && p.asks == milli(&p.kernel) || !stored.IsEmpty() && r.same(stored, p.kernel)
 }
 
-// recorded reports whether the file has some of these CPUs as another pod's, whose mask does not contradict it.
+// recorded reports whether the file has some of these CPUs as another pod's, which has not left them: its mask has some
+// of them, or it has none, or it still has the pool's.
 func (r *recovery) recorded(p *running, cpus cpuset.Set) bool {
 	for _, other := range r.found {
 		theirs := r.saved[other.pod.UID].CPUs.And(cpus)
-		if other.pod.UID != p.pod.UID && (theirs.Intersects(&other.kernel) || other.kernel.IsEmpty()) &&
-			!theirs.IsEmpty() {
+		if other.pod.UID != p.pod.UID && !theirs.IsEmpty() &&
+			(theirs.Intersects(&other.kernel) || other.kernel.SubsetOf(&r.pool)) {
 			return true
 		}
 	}
 	return false
 }
 
-// left is a pod's place in the file without the CPUs of newer owners: a resize that was not saved took
-// these. Nor has it CPUs that its mask has left, if it requests no more than the mask has.
+// left is a pod's place in the file without the CPUs of newer owners that its mask has left: a resize that was not
+// saved took these. Nor has it other CPUs that its mask has left, if it requests no more than the mask has.
 func (r *recovery) left(p *running, saved state.Pod) *policy.Recovered {
 	found := saved.Recovered()
-	rest := saved.CPUs.Minus(r.newer)
+	if told := r.told(); p.kernel.IsEmpty() && saved.CPUs.SubsetOf(&told) {
+		return nil // it was moved, and no witness says where to
+	}
+	rest := saved.CPUs.Minus(r.newer.Minus(p.kernel))
 	if on := rest.And(r.topo.Online()); p.fits(&p.kernel) && p.kernel.SubsetOf(&on) && p.asks < milli(&rest) {
 		rest = p.kernel
 	}
@@ -424,6 +449,16 @@ func (r *recovery) left(p *running, saved state.Pod) *policy.Recovered {
 		found.CPUs, found.Request = &rest, 0
 	}
 	return found
+}
+
+// told are the CPUs of owners that the file does not name, and on which store and mask agree.
+func (r *recovery) told() (cpus cpuset.Set) {
+	for _, p := range r.found {
+		if _, named := r.saved[p.pod.UID]; !named && p.pod.Exclusive() && !p.mixed && r.storedBy(p) == p.kernel {
+			cpus.AddSet(&p.kernel)
+		}
+	}
+	return cpus
 }
 
 // replaced reports whether a pod has other CPUs than in the file, but as many: runtime and kernel agree on them.
@@ -453,13 +488,12 @@ func (r *recovery) replaced(p *running, saved state.Pod, stored cpuset.Set) bool
 //   - what the runtime stores, if the pod requests as many or more (it may have grown since): a pod that never owned
 //     CPUs has none in its store, or all of them, whatever its mask is, which may still be the pool's. The store
 //     of one that lost its CPUs counts only if its mask is a part of it outside the pool, or the same;
-//   - or the mask of a Guaranteed pod, if it has as many CPUs as it requests, all outside the pool.
+//   - or its mask, if it is confirmed and the pool has CPUs that it lacks.
 //
 // Of a pod whose containers own CPUs the runtime has to store all of them, and the kernel's masks or lifted
 // limits have to agree.
 func (r *recovery) promoted(p *running, stored cpuset.Set) (given cpuset.Set) {
 	var none cpuset.Set
-	outside := !p.kernel.IsEmpty() && !r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice)
 	switch {
 	case p.mixed:
 		if given = p.agreed; given != p.kernel {
@@ -467,19 +501,30 @@ func (r *recovery) promoted(p *running, stored cpuset.Set) (given cpuset.Set) {
 		}
 	case !p.pod.Exclusive():
 		return none
-	case !stored.IsEmpty():
-		onTheWay := p.kernel.SubsetOf(&stored) && outside && r.passes(p, stored, p.kernel)
-		sized := p.asks >= milli(&stored) && !r.saved[p.pod.UID].Demoted
-		if given = stored; !sized && !onTheWay && !r.same(stored, p.kernel) {
-			return none
-		}
-	case p.pod.QoS == policy.Guaranteed && (p.asks == milli(&p.kernel) || p.createdFor(&p.kernel)) && outside:
+	case r.toldSince(p, stored):
+		given = stored
+	case r.confirmed(p, r.pool) && !r.slice.IsEmpty() && !r.slice.SubsetOf(&p.kernel):
 		given = p.kernel
 	}
 	if r.othersOwn(p, given) {
 		return none
 	}
 	return given
+}
+
+// toldSince reports whether the runtime stores what a pod was given since the file was written, which has it in the
+// pool.
+func (r *recovery) toldSince(p *running, stored cpuset.Set) bool {
+	outside := !p.kernel.IsEmpty() && !r.slice.IsEmpty() && !p.kernel.Intersects(&r.slice)
+	onTheWay := p.kernel.SubsetOf(&stored) && outside && r.passes(p, stored, p.kernel)
+	sized := (p.asks >= milli(&stored) || p.requests(&stored)) && !r.saved[p.pod.UID].Demoted
+	return !stored.IsEmpty() && (sized || onTheWay || r.same(stored, p.kernel))
+}
+
+// requests reports whether something shows that a pod requests as many CPUs: what is known of its request, its weight,
+// or its creation.
+func (p *running) requests(cpus *cpuset.Set) bool {
+	return p.asks == milli(cpus) || p.weighs == milli(cpus) || p.createdFor(cpus)
 }
 
 // createdFor reports whether a pod requested as many CPUs at its creation and nothing shows a smaller request
@@ -503,7 +548,7 @@ func (r *recovery) othersOwn(p *running, cpus cpuset.Set) bool {
 // is a part of the stored CPUs, the pod may be shrinking instead by a resize that the runtime does not know
 // yet; then the freed CPUs may have another owner.
 func (r *recovery) passes(p *running, stored, kernel cpuset.Set) bool {
-	if p.asks != milli(&stored) && !p.createdFor(&stored) || stored.SubsetOf(&kernel) {
+	if !p.requests(&stored) || stored.SubsetOf(&kernel) {
 		return false
 	}
 	freed := stored.Minus(kernel)
@@ -516,7 +561,7 @@ func (r *recovery) sharedPlace(p *running) *policy.Recovered {
 	if saved, ok := r.saved[p.pod.UID]; ok {
 		return saved.Recovered()
 	}
-	if p.kernel.IsEmpty() || len(r.topo.Nodes()) < 2 || p.pod.QoS == policy.BestEffort {
+	if p.pod.QoS == policy.BestEffort {
 		return nil
 	}
 	// Where the pool lies on one NUMA node itself, so do all in it.
@@ -525,6 +570,17 @@ func (r *recovery) sharedPlace(p *running) *policy.Recovered {
 		return &policy.Recovered{From: "kernel", BoundNode: &node}
 	}
 	return nil
+}
+
+// storedBy is the cpuset that the runtime stores for a pod's containers. One without CPUs shows that the pod has lost
+// those that are stored for others, but not of a pod that has waited for its first ones: then it started without a
+// daemon.
+func (r *recovery) storedBy(p *running) cpuset.Set {
+	told := p.containers
+	if saved := r.saved[p.pod.UID]; saved.Degraded != "" && !saved.Demoted {
+		told = slices.DeleteFunc(slices.Clone(told), func(c policy.Container) bool { return c.CPUs == "" })
+	}
+	return storedBy(told)
 }
 
 // storedBy is the cpuset that the runtime stores for the pod's containers, if all agree. A container

@@ -102,20 +102,21 @@ func TestWhoseMaskItIs(t *testing.T) {
 // the whole slice is one on the way, unless something confirms it.
 func TestAMaskAsWideAsItsSliceIsNoOwners(t *testing.T) {
 	for _, c := range []struct {
-		name          string
+		name, slice   string
 		kernel, saved cpuset.Set
 		stored        string
 		keeps         bool
 	}{
-		{"the slice's mask", cpuset.Range(4, 15), cpuset.Set{}, "", false},
-		{"the slice's, and another was saved", cpuset.Range(4, 15), cpuset.Range(0, 1), "", false},
-		{"the slice's, and it was saved", cpuset.Range(4, 15), cpuset.Range(4, 15), "", true},
-		{"the slice's, and the runtime stores it", cpuset.Range(4, 15), cpuset.Set{}, "4-15", true},
-		{"a part of the slice's", cpuset.Range(4, 5), cpuset.Set{}, "", true},
+		{"the slice's mask", "4-15", cpuset.Range(4, 15), cpuset.Set{}, "", false},
+		{"the slice's, and another was saved", "4-15", cpuset.Range(4, 15), cpuset.Range(0, 1), "", false},
+		{"the slice's, and it was saved", "4-15", cpuset.Range(4, 15), cpuset.Range(4, 15), "", true},
+		{"the slice's, and the runtime stores it", "4-15", cpuset.Range(4, 15), cpuset.Set{}, "4-15", true},
+		{"a part of the slice's", "4-15", cpuset.Range(4, 5), cpuset.Set{}, "", true},
+		{"any, and the slice has no mask", "", cpuset.Range(0, 5), cpuset.Set{}, "", true},
 	} {
 		kernel := cgrouptest.New(cpuset.Range(0, 15))
 		kernel.Mkdir("kubepods/burstable/podu", 0)
-		kernel.Tamper("kubepods/burstable", "4-15")
+		kernel.Tamper("kubepods/burstable", c.slice)
 		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{}, reader: kernel,
 			observed: map[string]*cgroup.Effective{}}
 		p := &running{pod: policy.Pod{UID: "u", QoS: policy.Burstable, CgroupParent: "/kubepods/burstable/podu",
@@ -185,6 +186,8 @@ func TestAFileThatIsBehind(t *testing.T) {
 		{"shrunk, as its weight shows, and its container does not run", four, two, "", 1000, false, 2000, two},
 		{"a CPU was off and is back, and a container of two runs", four, three, "8-11", 1000, false, 4000, four},
 		{"grown, and a container of two runs", two, four, "8-11", 1000, false, 4000, four},
+		{"on its way, and a container of two requests as many", four, three, "", 3000, false, 4000, four},
+		{"the same, and its weight shows no more", four, three, "", 3000, false, 3000, three},
 	} {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
 			asks: c.asks, all: c.all, weighs: c.weighs, containers: []policy.Container{{CPUs: c.stored}}}
@@ -198,7 +201,8 @@ func TestAFileThatIsBehind(t *testing.T) {
 
 // A pod that the file has in the pool has CPUs of its own where it was given some since.
 func TestAnOwnerThatWaitedAndWasGivenCPUs(t *testing.T) {
-	four := cpuset.Range(8, 11)
+	four, two, none := cpuset.Range(8, 11), cpuset.Range(8, 9), cpuset.Set{}
+	pools, part := cpuset.Range(2, 7), cpuset.Range(6, 7)
 	for _, c := range []struct {
 		name   string
 		stored string
@@ -207,26 +211,44 @@ func TestAnOwnerThatWaitedAndWasGivenCPUs(t *testing.T) {
 		others cpuset.Set // what another owner was found with
 		want   cpuset.Set // empty: it is in the pool
 		blind  bool       // the pool's mask cannot be read
+		weighs int64      // the request that the pod's weight shows
+		first  int64      // the request at its creation
+		lost   bool       // it had others before it waited
 	}{
-		{"written", "8-11", four, 4000, cpuset.Set{}, four, false},
-		{"written, and another has some", "8-11", four, 4000, cpuset.Of(8), cpuset.Set{}, false},
-		{"on the way", "8-11", cpuset.Range(8, 9), 4000, cpuset.Set{}, four, false},
-		{"on the way, another has more", "8-11", cpuset.Range(8, 9), 4000, cpuset.Range(10, 11), cpuset.Set{}, false},
-		{"on the way, it asks for another number", "8-11", cpuset.Range(8, 9), 2000, cpuset.Set{}, cpuset.Set{}, false},
-		{"all CPUs, kubelet has set some", "0-15", cpuset.Range(2, 7), 4000, cpuset.Set{}, cpuset.Set{}, false},
-		{"the pool's mask", "8-11", cpuset.Range(2, 7), 4000, cpuset.Set{}, four, false},
-		{"the pool's mask, it asks for another number", "8-11", cpuset.Range(2, 7), 6000, cpuset.Set{}, four, false},
-		{"the pool's mask, and another has some", "8-11", cpuset.Range(2, 7), 4000, cpuset.Of(9), cpuset.Set{}, false},
-		{"told since, its mask is still the pool's", "6-9", cpuset.Range(6, 7), 4000, cpuset.Set{}, cpuset.Range(6, 9),
-			false},
-		{"a part of it, and the pool's is not seen", "8-11", cpuset.Range(8, 9), 4000, cpuset.Set{}, four, true},
-		{"another, and the pool's is not seen", "8-11", cpuset.Range(2, 7), 4000, cpuset.Set{}, four, true},
-		{"as many as it asks for", "", four, 4000, cpuset.Set{}, four, false},
+		{"written", "8-11", four, 4000, none, four, false, 0, 0, false},
+		{"written, and another has some", "8-11", four, 4000, cpuset.Of(8), none, false, 0, 0, false},
+		{"on the way", "8-11", two, 4000, none, four, false, 0, 0, false},
+		{"on the way, another has more", "8-11", two, 4000, cpuset.Range(10, 11), none, false, 0, 0, false},
+		{"on the way, it asks for another number", "8-11", two, 2000, none, none, false, 0, 0, false},
+		{"all CPUs, kubelet has set some", "0-15", pools, 4000, none, none, false, 0, 0, false},
+		{"the pool's mask", "8-11", pools, 4000, none, four, false, 0, 0, false},
+		{"the pool's mask, it asks for another number", "8-11", pools, 6000, none, four, false, 0, 0, false},
+		{"the pool's mask, and another has some", "8-11", pools, 4000, cpuset.Of(9), none, false, 0, 0, false},
+		{"told since, its mask is still the pool's", "6-9", part, 4000, none, cpuset.Range(6, 9), false, 0, 0, false},
+		{"a part of it, and the pool's is not seen", "8-11", two, 4000, none, four, true, 0, 0, false},
+		{"another, and the pool's is not seen", "8-11", pools, 4000, none, four, true, 0, 0, false},
+		{"nothing is seen, and a container of it runs", "8-11", none, 1000, none, four, true, 0, 4000, false},
+		{"the same, and its weight shows as many", "8-11", none, 1000, none, four, true, 4000, 2000, false},
+		{"the same, and it was created smaller", "8-11", none, 1000, none, none, true, 0, 2000, false},
+		{"as many as its weight shows", "", four, 0, none, four, false, 4000, 0, false},
+		{"the same, and the slice has them too", "", part, 0, none, part, false, 2000, 0, false},
+		{"the same, and the runtime stores others", "8-11", part, 0, none, part, false, 2000, 0, false},
+		{"as many as at its creation", "", four, 0, none, four, false, 0, 4000, false},
+		{"all of the slice's", "", pools, 0, none, none, false, 6000, 0, false},
+		{"another number than its weight shows", "", four, 0, none, none, false, 2000, 0, false},
+		{"as many, and the pool's is not seen", "", four, 0, none, none, true, 4000, 0, false},
+		{"it had others, and these are written", "8-11", four, 4000, none, four, true, 0, 0, true},
+		{"it had others, and these are on the way", "8-11", two, 4000, none, four, false, 0, 0, true},
+		{"it had these, and has the pool's mask", "8-11", pools, 4000, none, none, false, 0, 0, true},
 	} {
 		p := &running{pod: policy.Pod{UID: "u", QoS: policy.Guaranteed,
-			Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel, asks: c.asks,
+			Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel, asks: c.asks, weighs: c.weighs,
 			containers: []policy.Container{{CPUs: c.stored}}}
-		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{"u": {UID: "u", Degraded: "full"}},
+		if c.first > 0 {
+			p.pod.Resources = &policy.Resources{RequestMilli: c.first, LimitMilli: c.first}
+		}
+		saved := state.Pod{UID: "u", Degraded: "full", Demoted: c.lost}
+		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{"u": saved},
 			found: []*running{p, {owned: c.others}}, owners: c.others.Or(c.kernel)}
 		if !c.blind {
 			r.slice = cpuset.Range(2, 7)
@@ -277,24 +299,135 @@ func TestAContainerThatWaitedAndWasGivenCPUs(t *testing.T) {
 	}
 }
 
+// An owner was moved to as many other CPUs, of which the file does not know.
+func TestAnOwnerThatWasMoved(t *testing.T) {
+	none, all := cpuset.Set{}, cpuset.Range(0, 15)
+	old, moved, pool := cpuset.Range(8, 9), cpuset.Range(10, 11), cpuset.Range(12, 15)
+	for _, c := range []struct {
+		name                 string
+		kernel               cpuset.Set
+		stored               string
+		now                  cpuset.Set // the CPUs that are online
+		slice, newer, others cpuset.Set
+		want                 cpuset.Set
+	}{
+		{"store and mask show it", moved, "10-11", all, none, none, none, moved},
+		{"they show another number", cpuset.Range(10, 12), "10-12", all, none, none, none, old},
+		{"the store, and a CPU was off", cpuset.Of(9), "9-10", all.Minus(cpuset.Of(8)), none, none, none,
+			cpuset.Range(9, 10)},
+		{"the store, and no CPU is off", cpuset.Of(9), "9-10", all, none, none, none, old},
+		{"the store, and another has it", cpuset.Of(9), "9-10", all.Minus(cpuset.Of(8)), none, none, moved, old},
+		{"the mask", moved, "", all, pool, none, none, moved},
+		{"the mask, and the store does not", moved, "8-9", all, pool, none, none, old},
+		{"the mask, which is the pool's", moved, "", all, pool.Or(moved), none, none, old},
+		{"the mask, and the pool's is not seen", moved, "", all, none, none, none, old},
+		{"the mask, and a later pod has some", moved, "", all, pool, cpuset.Of(11), none, old},
+		{"the mask, and another has some", moved, "", all, pool, none, cpuset.Of(11), old},
+		{"a later pod has the old ones", moved, "", all, none, old, none, moved},
+		{"a later pod has them, and the mask is on its way", pool, "", all, none, old, none, old},
+	} {
+		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
+			asks: 2000, containers: []policy.Container{{CPUs: c.stored}}}
+		r := &recovery{topo: onlyOnline(t, c.now), slice: c.slice, pool: c.slice, newer: c.newer, owners: c.others,
+			found: []*running{p, {owned: c.others}}, saved: map[string]state.Pod{"u": {UID: "u", CPUs: old}}}
+		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
+			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// What other pods show of a pod's place in the file, and of its mask.
+func TestOthersOnAnOwnersCPUs(t *testing.T) {
+	saved, none, six := cpuset.Range(6, 7).Or(cpuset.Of(9)), cpuset.Set{}, cpuset.Range(0, 5)
+	one, theirs, pool := cpuset.Of(0), cpuset.Range(2, 5), cpuset.Range(12, 15)
+	for _, c := range []struct {
+		name          string
+		saved, kernel cpuset.Set
+		asks          int64
+		newer         cpuset.Set // of pods that the file does not name
+		other, mask   cpuset.Set // another pod in the file
+		want          cpuset.Set
+	}{
+		{"a later pod has some that its mask has left", saved, cpuset.Of(9), 3000, cpuset.Range(6, 7), none, none,
+			cpuset.Of(9)},
+		{"a later pod's mask is on the way through some", saved, saved, 3000, cpuset.Range(0, 7), none, none, saved},
+		{"its mask has as many as it requests", one, six, 6000, none, none, none, six},
+		{"the same, and the file has some as another's", one, six, 6000, none, theirs, theirs, one},
+		{"the same, and the other has no mask", one, six, 6000, none, theirs, none, one},
+		{"the same, and the other still has the pool's mask", one, six, 6000, none, theirs, pool, one},
+		{"the same, and the other has left them", one, six, 6000, none, theirs, cpuset.Range(8, 11), six},
+	} {
+		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
+			asks: c.asks, all: true}
+		other := &running{pod: policy.Pod{UID: "other"}, kernel: c.mask}
+		r := &recovery{topo: grid(t, testGrid), newer: c.newer, pool: pool, found: []*running{p, other},
+			saved: map[string]state.Pod{"u": {UID: "u", CPUs: c.saved}, "other": {UID: "other", CPUs: c.other}}}
+		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
+			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// A pod's place in the file is not its own any more where a pod that came later was told it and has it. Where it is
+// instead, only its mask says.
+func TestAPlaceThatALaterOwnerWasTold(t *testing.T) {
+	place, none := cpuset.Range(2, 3), cpuset.Set{}
+	for _, c := range []struct {
+		name          string
+		kernel, later cpuset.Set
+		stored        string // for the later pod's container
+		class         string
+		named         bool // in the file
+		gone          bool
+	}{
+		{"told and written", none, cpuset.Range(0, 3), "0-3", "LSE", false, true},
+		{"it still has it", place, cpuset.Range(0, 3), "0-3", "LSE", false, false},
+		{"written", none, cpuset.Range(0, 3), "", "LSE", false, false},
+		{"told others", none, cpuset.Range(0, 3), "0-5", "LSE", false, false},
+		{"told some of it", none, cpuset.Of(3), "3", "LSE", false, false},
+		{"of a pool", none, cpuset.Range(0, 3), "0-3", "LS", false, false},
+		{"told to one that the file has", none, cpuset.Range(0, 3), "0-3", "LSE", true, false},
+	} {
+		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel}
+		later := &running{pod: policy.Pod{UID: "later", Labels: map[string]string{policy.LabelClass: c.class}},
+			kernel: c.later, containers: []policy.Container{{CPUs: c.stored}}}
+		r := &recovery{topo: grid(t, testGrid), found: []*running{p, later},
+			saved: map[string]state.Pod{"u": {UID: "u", CPUs: place}}}
+		if c.named {
+			r.saved["later"] = state.Pod{UID: "later"}
+		}
+		switch got := r.placeOf(p); {
+		case c.gone && got != nil:
+			t.Errorf("%s: it has %s", c.name, got.CPUs)
+		case !c.gone && (got == nil || got.CPUs == nil || *got.CPUs != place):
+			t.Errorf("%s: %+v, want %s", c.name, got, place)
+		}
+	}
+}
+
 // What the runtime stores of containers that came one after another.
 func TestWhatIsStoredOfSeveralContainers(t *testing.T) {
-	four := cpuset.Range(8, 11)
+	four, none := cpuset.Range(8, 11), cpuset.Set{}
+	r := &recovery{saved: map[string]state.Pod{"waited": {Degraded: "full"},
+		"lost": {Degraded: "full", Demoted: true}}}
 	for _, c := range []struct {
 		stored []string // from the first to the last
 		want   cpuset.Set
+		waited cpuset.Set // the same of a pod that the file has waiting for its first CPUs
 	}{
-		{[]string{"8-11"}, four}, {[]string{"8-11", "8-11"}, four}, {[]string{""}, cpuset.Set{}},
-		{[]string{"8-11", "8-9"}, cpuset.Set{}}, {[]string{"", "8-11"}, four}, {[]string{"8-11", ""}, cpuset.Set{}},
-		{[]string{"8-11", "", "8-11"}, cpuset.Set{}}, {[]string{"8-11", "?"}, cpuset.Set{}},
+		{[]string{"8-11"}, four, four}, {[]string{"8-11", "8-11"}, four, four}, {[]string{""}, none, none},
+		{[]string{"8-11", "8-9"}, none, none}, {[]string{"", "8-11"}, four, four}, {[]string{"8-11", ""}, none, four},
+		{[]string{"8-11", "", "8-11"}, none, four}, {[]string{"8-11", "?"}, none, none},
 	} {
 		var all []policy.Container
 		for i, cpus := range c.stored {
 			all = append(all, policy.Container{CPUs: cpus, CreatedAt: time.Unix(int64(i), 0)})
 		}
 		for range 2 { // whatever the order in which they are listed
-			if got := storedBy(all); got != c.want {
-				t.Errorf("%q: %q, want %q", c.stored, got, c.want)
+			for uid, want := range map[string]cpuset.Set{"waited": c.waited, "lost": c.want, "new": c.want} {
+				if got := r.storedBy(&running{pod: policy.Pod{UID: uid}, containers: all}); got != want {
+					t.Errorf("%q of the pod %s: %q, want %q", c.stored, uid, got, want)
+				}
 			}
 			slices.Reverse(all)
 		}
@@ -314,23 +447,26 @@ func TestTheRuntimeOrTheKernel(t *testing.T) {
 		kernel, now cpuset.Set
 		asks        int64
 		want        cpuset.Set
+		weighs      int64
 	}{
-		{"the same", "8-9", two, all, 2000, two},
-		{"one is off, and its mask was written without it", "8-9", cpuset.Of(9), all.Minus(cpuset.Of(8)), 2000, two},
-		{"all are off, it runs in a pool", "8-9", cpuset.Range(0, 3), cpuset.Range(0, 3), 2000, two},
-		{"on its way, in the slice as it was", "8-9", cpuset.Range(0, 7), all, 2000, two},
-		{"on its way, and the slice has some of its CPUs", "8-9", cpuset.Range(0, 8), all, 2000, two},
-		{"on its way, in a slice that is as large", "8-9", cpuset.Range(14, 15), all, 2000, two},
-		{"moved, and the runtime stores too few", "8-9", cpuset.Range(0, 3), all, 4000, cpuset.Range(0, 3)},
-		{"grown, and the runtime does not know", "8-9", four, all, 2000, four},
-		{"shrunk, and the runtime does not know", "8-11", two, all, 2000, two},
-		{"the same, and another has the rest", "0-3", cpuset.Range(0, 1), all, 4000, cpuset.Range(0, 1)},
-		{"some were off, and are back", "8-11", two, all, 4000, four},
-		{"the runtime stores nothing", "", two, all, 2000, two},
-		{"the kernel has no mask", "8-9", none, all, 2000, two},
+		{"the same", "8-9", two, all, 2000, two, 0},
+		{"one is off, and its mask was written without it", "8-9", cpuset.Of(9), all.Minus(cpuset.Of(8)), 2000, two, 0},
+		{"all are off, it runs in a pool", "8-9", cpuset.Range(0, 3), cpuset.Range(0, 3), 2000, two, 0},
+		{"on its way, in the slice as it was", "8-9", cpuset.Range(0, 7), all, 2000, two, 0},
+		{"on its way, and the slice has some of its CPUs", "8-9", cpuset.Range(0, 8), all, 2000, two, 0},
+		{"on its way, in a slice that is as large", "8-9", cpuset.Range(14, 15), all, 2000, two, 0},
+		{"moved, and the runtime stores too few", "8-9", cpuset.Range(0, 3), all, 4000, cpuset.Range(0, 3), 0},
+		{"grown, and the runtime does not know", "8-9", four, all, 2000, four, 0},
+		{"shrunk, and the runtime does not know", "8-11", two, all, 2000, two, 0},
+		{"the same, and another has the rest", "0-3", cpuset.Range(0, 1), all, 4000, cpuset.Range(0, 1), 0},
+		{"some were off, and are back", "8-11", two, all, 4000, four, 0},
+		{"grown, and a container of two runs", "8-11", two, all, 1000, four, 4000},
+		{"grown, which nothing shows", "8-11", two, all, 1000, two, 0},
+		{"the runtime stores nothing", "", two, all, 2000, two, 0},
+		{"the kernel has no mask", "8-9", none, all, 2000, two, 0},
 	} {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
-			asks: c.asks, containers: []policy.Container{{CPUs: c.stored}}}
+			asks: c.asks, weighs: c.weighs, containers: []policy.Container{{CPUs: c.stored}}}
 		r := &recovery{topo: onlyOnline(t, c.now), saved: map[string]state.Pod{}, owners: cpuset.Range(2, 3)}
 		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
 			t.Errorf("%s: %+v, want %s", c.name, got, c.want)

@@ -3,6 +3,7 @@ package node
 import (
 	"slices"
 
+	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -64,14 +65,15 @@ func (p *running) owner(container string) bool {
 	return p.pod.Exclusive() && (named || !p.mixed)
 }
 
-// podLimit is kubelet's limit of a pod: its cgroup has the current one, the runtime the one of its
-// creation.
+// podLimit is kubelet's limit of a pod: its cgroup has the current one, unless its quota is ours as
+// that of best effort; the runtime has the one of its creation.
 func (r *recovery) podLimit(p *running) int64 {
 	if p.pod.QoS == policy.BestEffort {
 		return policy.NoLimit
 	}
 	if r.reader != nil {
-		if e, err := r.reader.Effective(p.pod.CgroupParent); err == nil && e.QuotaMilli > 0 {
+		e, err := r.reader.Effective(p.pod.CgroupParent)
+		if err == nil && e.QuotaMilli > 0 && !weighsAsBatch(&p.pod, e.Weight) {
 			return e.QuotaMilli
 		}
 	}
@@ -79,6 +81,15 @@ func (r *recovery) podLimit(p *running) int64 {
 		return policy.NoLimit
 	}
 	return p.pod.Resources.LimitMilli
+}
+
+// weighsAsBatch reports whether a pod weighs as best effort does that an earlier daemon grouped, or
+// that was lent CPUs: it requested none, or weighs far less than that.
+func weighsAsBatch(p *policy.Pod, weight uint64) bool {
+	if policy.Class(p.Labels[policy.LabelClass]) != policy.BE || p.Resources == nil {
+		return false
+	}
+	return p.Resources.RequestMilli == 0 || weight > 0 && 10*weight < cgroup.WeightOf(p.Resources.RequestMilli)
 }
 
 // isCap reports whether a limit cannot be kubelet's: kubelet sets no limit below a container's request,

@@ -54,6 +54,8 @@ func (c *Core) Unsettled() string {
 		return "cgroups are still being read"
 	case len(c.waiters) > 0:
 		return "containers wait for their CPUs"
+	case len(c.claims) > 0:
+		return "claims wait for their CPUs"
 	case c.presence.running || c.presence.roundDue:
 		return "pods are being looked for"
 	case c.saving.dirty || c.saving.busy:

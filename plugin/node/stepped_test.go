@@ -220,14 +220,26 @@ func (s *stepped) obey(r Reply) {
 	}
 	c := e.Container
 	s.kernel.Mkdir(c.CgroupPath, 1)
-	if r.Container != nil && r.Container.Need.Own != nil {
-		v := cgroup.Values{CPUs: cgroup.Only(*r.Container.Need.Own)}
+	if mask := maskIn(r); mask != nil {
+		v := cgroup.Values{CPUs: cgroup.Only(*mask)}
 		if err := s.kernel.Apply(context.Background(), c.CgroupPath, v); err != nil {
 			s.t.Fatal(err)
 		}
 	}
 	s.ctrs[c.ID] = c
 	s.apart("as " + c.ID + " starts")
+}
+
+// maskIn is the mask with which a runtime creates a container after a reply; nil: none.
+func maskIn(r Reply) *cpuset.Set {
+	switch d := r.Container; {
+	case d == nil || r.To.Made:
+		return nil
+	case d.Need.Own != nil:
+		return d.Need.Own
+	default:
+		return d.StartMask
+	}
 }
 
 // apart requires that no other pod is on the CPUs of an owner that has started; best effort may

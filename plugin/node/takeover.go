@@ -177,6 +177,9 @@ func (t *takeover) answer() {
 	t.request, t.current = nil, nil // if this fails, only the reads stay
 	t.c.unfinished.request = r
 	out := current.answer(t.reads.seen, t.c.machine.IsUnread)
+	if !t.taken { // else the machine knows more than the file
+		out.event.Claims = t.saved.Claims
+	}
 	before := t.guessed
 	t.guessed = current.guesses(t.reads.seen)
 	maps.Copy(t.guessed, before) // until they are corrected
@@ -284,6 +287,17 @@ func (t *takeover) updated(e *policy.ContainerUpdate) {
 	if t.current != nil {
 		delete(t.current.guessed, e.ID)
 		delete(t.current.limits, e.ID)
+	}
+}
+
+// resized records that kubelet resizes a pod, of which the policy knows what it owns: what its cgroup shows meanwhile
+// is older, or half of the resize.
+func (t *takeover) resized(e *policy.PodResized) {
+	if e.Shares == 0 || t.current == nil {
+		return
+	}
+	if p := t.current.podsBySandbox()[e.Sandbox]; p != nil && !t.c.machine.IsUnread(p.UID) {
+		t.current.followed[e.Sandbox] = true
 	}
 }
 

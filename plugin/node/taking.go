@@ -49,6 +49,12 @@ func (s seenReader) CPUs(path string) (cgroup.Effective, error) {
 	return s.Effective(path)
 }
 
+// lacks reports whether a cgroup is still to be read, or was written since it was.
+func (s seenReader) lacks(path string) bool {
+	_, err := s.CPUs(path)
+	return path != "" && errors.Is(err, errUnread)
+}
+
 func (s seenReader) Allowed(path string) (cpuset.Set, error) {
 	e, err := s.CPUs(path)
 	return e.CPUs, err
@@ -82,7 +88,7 @@ type taking struct {
 	answered map[string]policy.Pod
 	limits   map[string]policy.Container
 	observed map[string]bool // cgroups that were read, by path; true: it had a mask
-	followed map[string]bool // resizes, by sandbox
+	followed map[string]bool // resizes, by sandbox: those of its answers, and those that an event told
 }
 
 func newTaking(r recovery, listed Inventory, again bool, unread map[string]bool) *taking {
@@ -205,7 +211,7 @@ func (t *taking) holdBack(out *takingResult, seen map[query]reading, unread func
 		// A read that failed shows nothing, but what the runtime stores may be enough.
 		p := &out.event.Pods[i]
 		ended := t.answered[p.UID].Unread && !unread(p.UID)
-		open = open || t.questionable(p) && p.Recovered == nil && failed(seen, p) && !ended
+		open = open || t.questionable(p) && (p.Recovered == nil && failed(seen, p) && !ended || t.claimed(p, seen))
 	}
 	if !open {
 		return
@@ -220,6 +226,19 @@ func (t *taking) holdBack(out *takingResult, seen map[query]reading, unread func
 		held[p.Sandbox] = true
 	}
 	out.resized = slices.DeleteFunc(out.resized, func(e policy.PodResized) bool { return held[e.Sandbox] })
+}
+
+// claimed reports whether some of the CPUs that a pod was found to own are another's by the state file, and that one's
+// cgroup, which shows whether it still has them, is not read yet.
+func (t *taking) claimed(p *policy.Pod, seen map[query]reading) bool {
+	if before, told := t.answered[p.UID]; p.Recovered == nil || told && !before.Unread {
+		return false
+	}
+	found := ownedBy(p.Recovered)
+	return slices.ContainsFunc(t.listed.Pods, func(o policy.Pod) bool {
+		saved := t.saved[o.UID].CPUs
+		return o.UID != p.UID && saved.Intersects(&found) && seenReader(seen).lacks(o.CgroupParent)
+	})
 }
 
 // unreadSlices are the failed reads of slices, whose masks show what the masks of pods mean.
@@ -251,7 +270,7 @@ func (t *taking) capped(c *policy.Container) bool {
 // unreadable lists the failed reads of pods whose CPUs nothing else shows, and of containers that may
 // have a cap of ours, and of their pods, whose limits may follow the caps: those with a cap in the file and, without
 // a file, all. A cgroup that is not found counts as long as the policy knows its container: all of a slice may look
-// gone for a while.
+// gone for a while. So does a read that was dropped because a mask was written: that shows no limit.
 func (t *taking) unreadable(seen map[query]reading, unread, knows func(id string) bool) []query {
 	var list []query
 	waiting := false
@@ -269,9 +288,10 @@ func (t *taking) unreadable(seen map[query]reading, unread, knows func(id string
 		if !t.unrecorded(id) && !t.capped(&c) || !knows(id) {
 			continue
 		}
-		for _, path := range []string{c.CgroupPath, pods[c.Sandbox].CgroupParent} {
+		p := pods[c.Sandbox]
+		for _, path := range []string{c.CgroupPath, p.CgroupParent} {
 			q := query{cleanOf(path), ReadAll}
-			if found, done := seen[q]; done && found.err != nil {
+			if found, done := seen[q]; done && found.err != nil || !done && path != "" && mayBeCapped(p) {
 				list = append(list, q)
 			}
 		}
@@ -354,14 +374,14 @@ func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool)
 	now := t.evaluate(seen, isUnread)
 	c := changes{now: now, observed: map[string]*cgroup.Effective{}}
 	reader := seenReader(seen)
-	unread := func(path string) bool {
-		_, err := reader.CPUs(path)
-		return errors.Is(err, errUnread)
-	}
 	listed, entered := map[string]bool{}, map[string]bool{}
-	for _, p := range now.event.Pods {
+	for i, p := range now.event.Pods {
 		before, known := t.answered[p.UID]
-		if listed[p.UID] || !known || p.Unread || unread(p.CgroupParent) {
+		if listed[p.UID] || !known || p.Unread {
+			continue
+		}
+		if reader.lacks(p.CgroupParent) {
+			now.event.Pods[i] = before // a later read corrects it
 			continue
 		}
 		listed[p.UID] = true
@@ -377,7 +397,7 @@ func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool)
 		if !known || p.Asked == before.Asked && p.Resources == before.Resources {
 			continue
 		}
-		if unread(p.CgroupPath) {
+		if reader.lacks(p.CgroupPath) {
 			now.event.Containers[i] = before // a later read corrects it
 			continue
 		}

@@ -63,6 +63,9 @@ func (c *Core) waitForAll() {
 	for _, w := range c.waiters {
 		w.gen = c.writer.inbox.last
 	}
+	for _, w := range c.claims {
+		w.gen = c.writer.inbox.last
+	}
 }
 
 // renew replaces waiting replies by newer decisions about the same container: CPUs in the old ones may
@@ -111,7 +114,9 @@ func (c *Core) start(w *waiter) {
 	}
 	if !w.update {
 		delete(c.fresh, w.uid)
-		c.writer.creating(w.reply.Container)
+		if !w.reply.To.Made {
+			c.writer.creating(w.reply.Container)
+		}
 	}
 	c.reply(w.reply)
 }
@@ -157,7 +162,7 @@ func (c *Core) blocked(w *waiter) error {
 	if own := w.reply.Container.Need.Own; own != nil {
 		may := c.writer.tree.MayUse(w.path)
 		if c.machine.Mixed(w.uid) {
-			may = c.writer.tree.MayGive(w.path, *own)
+			may = c.mayGive(w, *own)
 		}
 		if more := may.Minus(*own); !more.IsEmpty() {
 			return fmt.Errorf("cgroup %s may still allow CPUs %s that are not the pod's: %w", w.path, more,
@@ -193,10 +198,19 @@ func (c *Core) othersCPUs(w *waiter) cpuset.Set {
 	}
 	if d := w.reply.Container; d.StartMask != nil {
 		// If its pod's cgroup has no CPU of the pool, the kernel lets it run on those of its neighbours.
-		may := c.writer.tree.MayGive(w.path, c.machine.PoolCPUs(d.Need.Pool))
+		may := c.mayGive(w, c.machine.PoolCPUs(d.Need.Pool))
 		return c.machine.ForbiddenCPUs(w.uid, true, may, c.fresh)
 	}
 	return c.machine.ForbiddenCPUs(w.uid, false, c.writer.tree.MayUse(w.path), c.fresh)
+}
+
+// mayGive is every CPU that a container gets that starts with a mask of its own: the one in the reply, unless it exists
+// with another.
+func (c *Core) mayGive(w *waiter, mask cpuset.Set) cpuset.Set {
+	if w.reply.To.Made {
+		return c.writer.tree.MayUse(w.reply.Container.Container.CgroupPath)
+	}
+	return c.writer.tree.MayGive(w.path, mask)
 }
 
 // release answers the waiters that can start and those whose deadline has passed. A panic ends one wait
@@ -280,10 +294,16 @@ func (c *Core) treeComplete() bool {
 // nextDeadline is the earliest deadline of a waiter; zero: there is none.
 func (c *Core) nextDeadline() time.Time {
 	var next time.Time
-	for _, w := range c.waiters {
-		if at := w.reply.To.Deadline; !at.IsZero() && (next.IsZero() || at.Before(next)) {
+	earliest := func(at time.Time) {
+		if !at.IsZero() && (next.IsZero() || at.Before(next)) {
 			next = at
 		}
+	}
+	for _, w := range c.waiters {
+		earliest(w.reply.To.Deadline)
+	}
+	for _, w := range c.claims {
+		earliest(w.reply.To.Deadline)
 	}
 	return next
 }

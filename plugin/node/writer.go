@@ -77,6 +77,7 @@ type inbox struct {
 	at      time.Time // when they are due
 	held    time.Time // they wait until then for a save, since the file contradicts them; zero: they do not
 	running bool      // the routine runs and will take them
+	partial bool      // a panic left one of them half in the tree, which may lack owners
 }
 
 // retry is when failed writes are tried again.
@@ -235,7 +236,7 @@ func (w *writer) worked(panicked any) {
 // so none counts as known.
 func (w *writer) putBack() {
 	left := w.inbox.taken
-	w.inbox.taken = nil
+	w.inbox.taken, w.inbox.partial = nil, w.inbox.partial || len(left) > 0
 	if len(left) > 0 && w.reader != nil {
 		w.tree.UnreadAll()
 	}
@@ -250,12 +251,25 @@ func (w *writer) putBack() {
 		}
 		w.c.unfinished.add(observed)
 		left = left[1:]
+		// The batches behind it come into the tree before the whole state does, and what their pods have may have been
+		// read with the one that is replaced.
+		nothingRead(left)
+		nothingRead(w.inbox.batches)
 	}
 	w.inbox.batches = slices.Concat(left, w.inbox.batches, []batch{{audit: true}})
 	w.inbox.last++
 	w.inbox.urgent = w.inbox.last
 	w.c.afterPanic()
 	w.inbox.at = w.c.now.Add(retryWrites)
+}
+
+// nothingRead marks batches whose pods and containers may have run before, and were not read.
+func nothingRead(batches []batch) {
+	for i := range batches {
+		if batches[i].observed == nil {
+			batches[i].observed = observations{}
+		}
+	}
 }
 
 // again tries failed writes again. Unwritten masks are in the tree's plan; limits have to be queued.
@@ -278,6 +292,7 @@ func (w *writer) turn() bool {
 			w.absorb(w.inbox.taken[0])
 			w.inbox.taken = w.inbox.taken[1:]
 		}
+		w.inbox.partial = w.c.unfinished.undelivered
 		w.write(cgroup.Shrink)
 		if !w.c.unfinished.undelivered {
 			w.shrunk = w.inbox.last - uint64(len(w.inbox.batches))
@@ -320,6 +335,10 @@ func (w *writer) news() bool {
 // onto CPUs that have an owner again.
 func (w *writer) waitsForSave() bool { return len(w.inbox.batches) > 0 && w.c.now.Before(w.inbox.held) }
 
+// lacks reports whether the tree may lack owners, since a panic interrupted what was to bring them into it: what
+// grows could be given their CPUs.
+func (w *writer) lacks() bool { return w.inbox.partial || w.c.unfinished.undelivered }
+
 // write executes the plan up to a phase (growing includes shrinks that were not possible before)
 // and reports whether there was anything to write.
 func (w *writer) write(phase cgroup.Phase) bool {
@@ -342,7 +361,7 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		// A new owner waits for shrinks, but not for grows. A cgroup that moves grows, too: the CPUs
 		// that it moves to may have an owner by now.
 		grows := next.Phase == cgroup.Grow || w.tree.Widens(next)
-		if (grows || phase == cgroup.Grow) && len(done) > 0 && w.news() || grows && w.waitsForSave() {
+		if (grows || phase == cgroup.Grow) && len(done) > 0 && w.news() || grows && (w.waitsForSave() || w.lacks()) {
 			return cgroup.ErrSkipRest
 		}
 		if replan = w.freed(); replan {
@@ -532,8 +551,10 @@ type subject struct {
 	limit     limit
 	idle      idleness
 	weight    uint64       // of a pod on lent CPUs, beside its limit; 0: kubelet's
+	stale     uint64       // a weight that an earlier daemon may have left; 0: none, or that was looked at
 	asked     cgroup.Quota // what kubelet asked for
 	container bool
+	compared  bool     // its weight was, or is to be, compared with stale
 	pending   bool     // limit is queued
 	dropped   bool     // it has ended: there is nothing left to limit
 	foreign   bool     // a pod in the best-effort slice that is not best effort

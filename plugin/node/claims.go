@@ -1,0 +1,93 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// claimWaiter is the reply about a claim of our own DRA driver that is held back until what was decided is on disk and,
+// if the claim is prepared, until no cgroup may use its CPUs: kubelet starts the pod then. Unlike the place of a pod, a
+// claim is in no cgroup, so a daemon that finds it in no file knows nothing of it.
+type claimWaiter struct {
+	reply   Reply
+	gen     uint64     // number of the writer's batch with the decision
+	cpus    cpuset.Set // that have to be free of others; empty: the claim is unprepared
+	unsaved bool
+	ended   bool // it is answered, or is being answered
+}
+
+// isClaim reports whether an event is about a claim of our own driver.
+func isClaim(e policy.Event) bool {
+	switch e.(type) {
+	case policy.ClaimPrepared, policy.ClaimUnprepared:
+		return true
+	}
+	return false
+}
+
+// errNotTaken is why no claim is prepared or unprepared yet: it may be in the state file, which counts once what runs
+// is taken over.
+var errNotTaken = &policy.Refusal{Code: policy.Busy,
+	Message: "the pods that run are not taken over yet; the claim is tried again"}
+
+// holdClaim answers an event about a claim as soon as that is possible.
+func (c *Core) holdClaim(reply Reply, decisions []policy.Decision) {
+	w := &claimWaiter{reply: reply, gen: c.writer.inbox.last, unsaved: true}
+	for _, d := range decisions {
+		if given, ok := d.(policy.ClaimGiven); ok {
+			w.reply.Claim = given.CPUs
+			for i := range given.CPUs {
+				w.cpus.AddSet(&given.CPUs[i])
+			}
+		}
+	}
+	c.saving.now(func() { w.unsaved = false })
+	c.claims = append(c.claims, w)
+}
+
+// claimBlocked is why the answer about a claim has to wait; nil: it need not.
+func (c *Core) claimBlocked(w *claimWaiter) error {
+	switch {
+	case w.unsaved:
+		return errors.New("what was decided about the claim is not saved yet")
+	case w.cpus.IsEmpty() || !c.o.Tree.Writes:
+		return nil
+	case c.takeover.open || c.machine.Unread() > 0:
+		return fmt.Errorf("CPUs %s may be in use by pods that ran before and are not read yet", w.cpus)
+	case c.writer.topo.Online() != c.machine.Topology().Online():
+		return fmt.Errorf("CPUs %s are online now, and what cgroups allow since is not yet known",
+			c.machine.Topology().Online())
+	case c.writer.shrunk < w.gen:
+		return fmt.Errorf("CPUs %s are not yet free of others: %w", w.cpus, context.DeadlineExceeded)
+	}
+	if held := c.writer.tree.Held(); held.Intersects(&w.cpus) {
+		return fmt.Errorf("CPUs %s are still in use by others: %w", held.And(w.cpus), c.writer.why())
+	}
+	return nil
+}
+
+// releaseClaims answers what can be answered, and what has waited for too long: the claim keeps its CPUs, and kubelet
+// asks again.
+func (c *Core) releaseClaims() {
+	for _, w := range slices.Clone(c.claims) {
+		c.part("answering about a claim", func() {
+			c.unfinished.request, w.ended = w.reply.To, true // in case it panics
+			err := c.claimBlocked(w)
+			deadline := w.reply.To.Deadline
+			if err != nil && (deadline.IsZero() || c.now.Before(deadline)) {
+				w.ended = false
+				return
+			}
+			if err != nil {
+				w.reply.Err = &policy.Refusal{Code: policy.Busy, Message: err.Error() + "; the claim is tried again"}
+			}
+			c.reply(w.reply)
+		})
+	}
+	c.claims = slices.DeleteFunc(c.claims, func(w *claimWaiter) bool { return w.ended })
+}

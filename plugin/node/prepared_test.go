@@ -1,0 +1,199 @@
+package node
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/policy"
+)
+
+// prepare asks for a claim of 4 CPUs of the first NUMA node, of which a pod of that name is told.
+func (s *stepped) prepare(pod string, deadline time.Time) *Request {
+	s.t.Helper()
+	r := &Request{Deadline: deadline, Event: policy.ClaimPrepared{UID: "c1", Namespace: "default", Name: "cpus",
+		Pods:     []string{"uid-" + pod},
+		Requests: []policy.ClaimRequest{{Device: "numa-0", Within: s.topo.Nodes()[0].CPUs, CPUs: 4}}}}
+	s.step(r)
+	return r
+}
+
+func (s *stepped) unprepare() *Request {
+	s.t.Helper()
+	r := &Request{Event: policy.ClaimUnprepared{UID: "c1"}}
+	s.step(r)
+	return r
+}
+
+// given are the CPUs in an answer; it fails the test if there is none.
+func (s *stepped) given(r *Request) cpuset.Set {
+	s.t.Helper()
+	answer, ok := s.replies[r]
+	if !ok || answer.Err != nil || len(answer.Claim) != 1 {
+		s.t.Fatalf("answered %t: %v, CPUs %v", ok, answer.Err, answer.Claim)
+	}
+	return answer.Claim[0]
+}
+
+// savedClaims are the claims in the state file.
+func (s *stepped) savedClaims() (uids []string) {
+	for _, c := range s.saved.Claims {
+		uids = append(uids, c.UID)
+	}
+	return uids
+}
+
+// claimPod is a pod with nothing but the claim, whose runtime names the CDI device.
+func claimPod(name string) (policy.Pod, policy.Container) {
+	p := podOf(name, "", policy.BestEffort, 0)
+	c := mainOf(p)
+	c.Claims = []string{policy.ClaimDevice("c1", 0)}
+	p.Claims = map[string][]string{"main": c.Claims}
+	return p, c
+}
+
+// A claim is answered once it is on disk and no other pod is on its CPUs; its container runs on them, and everybody
+// gets them back when it is unprepared.
+func TestLifeOfAClaim(t *testing.T) {
+	s := newStepped(t)
+	web := burstable("web")
+	s.up(web)
+	s.want("web-main", "0-15")
+	s.hangs = at(Write, "kubepods/burstable")
+	r := s.prepare("app", time.Time{})
+	s.wantHanging(1, "the pool's narrowing")
+	if _, answered := s.replies[r]; answered {
+		t.Fatal("it is answered although others are on its CPUs")
+	}
+	s.hangs = isSave
+	s.resume(at(Write, "kubepods/burstable"))
+	s.pass(saveDelay)
+	given := s.given(r)
+	if given.Count() != 4 || len(s.savedClaims()) != 1 {
+		t.Errorf("given %s, in the file %v", given, s.savedClaims())
+	}
+	s.hangs = nil
+	s.resume()
+	if shared := s.on("web-main"); strings.HasPrefix(shared, "0") || shared == "0-15" {
+		t.Errorf("the shared pod is on %s, the claim's CPUs are %s", shared, given)
+	}
+	p, c := claimPod("app")
+	s.sandbox(p)
+	create := &Request{Event: policy.ContainerCreate{Pod: p, Container: c}, Pod: p.UID}
+	s.step(create)
+	s.settle()
+	s.want("app-main", given.String())
+	s.remove(p)
+	if done := s.unprepare(); s.replies[done].Err != nil || len(s.savedClaims()) != 0 {
+		t.Errorf("unprepared: %v, in the file %v", s.replies[done].Err, s.savedClaims())
+	}
+	s.settle()
+	s.want("web-main", "0-15")
+}
+
+// No answer goes before the file: kubelet would not ask again for what a killed daemon forgot.
+func TestNoAnswerAboutAClaimGoesBeforeTheFile(t *testing.T) {
+	s := newStepped(t)
+	s.hangs = isSave
+	prepared := s.prepare("app", s.now.Add(forThe))
+	s.pass(forThe - 1)
+	if _, answered := s.replies[prepared]; answered {
+		t.Fatal("a claim is prepared that no file has")
+	}
+	s.pass(1)
+	var busy *policy.Refusal
+	if err := s.replies[prepared].Err; !errors.As(err, &busy) || busy.Code != policy.Busy ||
+		!strings.Contains(busy.Message, "not saved yet") {
+		t.Fatalf("when its time is over: %v", err)
+	}
+	s.hangs = nil
+	s.resume()
+	first := s.given(s.prepare("app", time.Time{}))
+	s.hangs = isSave
+	gone := s.unprepare()
+	if _, answered := s.replies[gone]; answered {
+		t.Fatal("a claim is unprepared that the file still has")
+	}
+	s.hangs = nil
+	s.resume()
+	if err := s.replies[gone].Err; err != nil || first.Count() != 4 || len(s.savedClaims()) != 0 {
+		t.Errorf("%v, the file has %v", err, s.savedClaims())
+	}
+}
+
+// A daemon that is killed after an answer finds the same CPUs, and asks for nothing before it knows what runs.
+func TestAClaimSurvivesTheDaemon(t *testing.T) {
+	s := newStepped(t)
+	s.up(lsr("a", 2000)) // so that the first CPUs are taken
+	given := s.given(s.prepare("app", time.Time{}))
+	s.restart(true)
+	for _, early := range []*Request{s.prepare("app", time.Time{}), s.unprepare()} {
+		if err := s.replies[early].Err; !errors.Is(err, errNotTaken) {
+			t.Fatalf("before pods were taken over: %v", err)
+		}
+	}
+	s.synchronize()
+	s.settle()
+	s.up(lsr("b", 4000)) // would take the claim's place
+	if again := s.given(s.prepare("app", time.Time{})); again != given {
+		t.Errorf("CPUs %s became %s", given, again)
+	}
+	if b := s.owns(lsr("b", 0)); b.Intersects(&given) {
+		t.Errorf("b owns %s, the claim has %s", b, given)
+	}
+	s.synchronize() // the runtime reconnects
+	s.settle()
+	if again := s.given(s.prepare("app", time.Time{})); again != given {
+		t.Errorf("after another Synchronize CPUs %s became %s", given, again)
+	}
+	s.unprepare()
+	s.synchronize()
+	s.settle()
+	if n := len(s.core.Snapshot().Claims); n != 0 {
+		t.Errorf("%d claims came back from the file as it was at the start", n)
+	}
+	s.restart(true)
+	s.synchronize()
+	s.settle()
+	if n := len(s.core.Snapshot().Claims); n != 0 {
+		t.Errorf("%d claims came back", n)
+	}
+}
+
+// A write that fails leaves others on the claim's CPUs: it is not given to a pod then.
+func TestAClaimWhoseCPUsOthersDoNotLeave(t *testing.T) {
+	s := newStepped(t)
+	s.up(burstable("web"))
+	s.fail = func(e *Effect) error {
+		if at(Write, "kubepods/burstable")(e) {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}
+	r := s.prepare("app", s.now.Add(forThe))
+	s.pass(forThe)
+	if err := s.replies[r].Err; err == nil || !strings.Contains(err.Error(), "still in use by others") {
+		t.Fatalf("got %v", err)
+	}
+	s.fail = nil
+	s.settle()
+	s.given(s.prepare("app", s.now.Add(forThe)))
+}
+
+// A claim that cannot be met changes nothing, and the sentence has the numbers.
+func TestAClaimThatIsRefused(t *testing.T) {
+	s := newStepped(t)
+	s.up(lsr("a", 4000), lsr("b", 4000), lsr("c", 4000))
+	saves := s.saves()
+	r := s.prepare("app", time.Time{})
+	var refusal *policy.Refusal
+	if err := s.replies[r].Err; !errors.As(err, &refusal) || !strings.Contains(refusal.Message, "claim default/cpus") {
+		t.Fatalf("got %v", err)
+	}
+	s.settle()
+	if len(s.savedClaims()) != 0 || s.saves() != saves {
+		t.Errorf("in the file: %v, after %d saves", s.savedClaims(), s.saves()-saves)
+	}
+}

@@ -1,0 +1,71 @@
+package node
+
+import (
+	"testing"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
+)
+
+// CPUs that went offline leave a mask and stay with their owner.
+func TestWhetherAMaskIsTheSavedOne(t *testing.T) {
+	all, four, three, pool, none := cpuset.Range(0, 15), cpuset.Range(0, 3), cpuset.Range(0, 2), cpuset.Range(4, 15),
+		cpuset.Set{}
+	for _, c := range []struct {
+		name               string
+		saved, kernel, now cpuset.Set
+		want               bool
+	}{
+		{"it is", four, four, all, true},
+		{"one less", four, three, all, false},
+		{"one less, which is offline", four, three, all.Minus(cpuset.Of(3)), true},
+		{"another is offline", four, three, all.Minus(cpuset.Of(2)), false},
+		{"all are offline, and it has the pool's", four, pool, pool, true},
+		{"all are offline, and it has none", four, none, pool, false},
+		{"it has none", four, none, all, false},
+	} {
+		r := &recovery{topo: onlyOnline(t, c.now)}
+		if got := r.same(c.saved, c.kernel); got != c.want {
+			t.Errorf("%s: %t, want %t", c.name, got, c.want)
+		}
+	}
+}
+
+// A pod that shares CPUs stays on the NUMA node that it was bound to: by the file, or by a mask on one node where the
+// pool has more.
+func TestWhichNodeASharedPodIsBoundTo(t *testing.T) {
+	one := testGrid
+	one.Sockets = 1
+	both, first, second, none := cpuset.Range(0, 15), cpuset.Range(0, 7), cpuset.Range(8, 15), cpuset.Set{}
+	for _, c := range []struct {
+		name         string
+		saved        bool
+		grid         topology.Grid
+		qos          policy.QoS
+		kernel, pool cpuset.Set
+		want         int // the node; -1: none
+	}{
+		{"the file has it", true, testGrid, policy.Burstable, first, both, 1},
+		{"its mask has it", false, testGrid, policy.Burstable, first, both, 0},
+		{"its mask has both", false, testGrid, policy.Burstable, both, both, -1},
+		{"so has the pool", false, testGrid, policy.Burstable, second, second, -1},
+		{"it has no mask", false, testGrid, policy.Burstable, none, both, -1},
+		{"best effort is bound to none", false, testGrid, policy.BestEffort, first, both, -1},
+		{"there is one node", false, one, policy.Burstable, first, first, -1},
+	} {
+		node := 1
+		r := &recovery{topo: grid(t, c.grid), pool: c.pool, saved: map[string]state.Pod{}}
+		if c.saved {
+			r.saved["u"] = state.Pod{UID: "u", BoundNode: &node}
+		}
+		got := -1
+		if found := r.sharedPlace(&running{kernel: c.kernel, pod: policy.Pod{UID: "u", QoS: c.qos}}); found != nil {
+			got = *found.BoundNode
+		}
+		if got != c.want {
+			t.Errorf("%s: bound to node %d, want %d", c.name, got, c.want)
+		}
+	}
+}
