@@ -16,6 +16,13 @@ var (
 	boundSeed  = flag.Uint64("bound-seed", 0, "of TestInnocentsReachT; 0: a new one")
 )
 
+// byMinute has windows of a minute, whether or not a test runs.
+func byMinute() Config {
+	cfg := DefaultConfig()
+	cfg.Window = cfg.Period
+	return cfg
+}
+
 // innocents is a victim beside eight jobs, none of which does anything to it, whatever it
 // looks like: its CPI does not depend on what is throttled.
 type innocents struct {
@@ -28,6 +35,8 @@ type innocents struct {
 	on      []bool
 	phase   bool // of the victim
 	left    int
+	carry   float64 // how much a window's noise resembles that of the one before
+	noise   float64
 	samples []Sample
 }
 
@@ -70,13 +79,40 @@ const (
 	guilty innocentWorld = "guilty"
 )
 
-// minute plays a window and throws the coins of the next.
+// minute plays a minute and throws the coins of what follows: a window of it or, while the
+// detector wants them short, six, one of which is the interval's.
 func (w *innocents) minute(kind innocentWorld, n int) {
-	w.window(kind, n)
-	throw(w.d, w.r)
+	span := w.d.bank.span
+	if span == 1 {
+		w.window(kind, n)
+		throw(w.d, w.r)
+		return
+	}
+	w.turn(kind, n)
+	its := w.r.IntN(span)
+	for k := range span {
+		if short := w.d.ShortWindows(); !short && k != its {
+			continue
+		}
+		w.sample(kind, n)
+		now := epoch.Add(time.Duration(n)*time.Minute + time.Duration(k+1)*w.d.cfg.Window)
+		if k == its {
+			w.d.ObserveAfter(1, now, w.samples)
+		} else {
+			w.d.Between(now, w.samples)
+		}
+		throw(w.d, w.r)
+	}
 }
 
 func (w *innocents) window(kind innocentWorld, n int) {
+	w.turn(kind, n)
+	w.sample(kind, n)
+	w.d.Observe(epoch.Add(time.Duration(n)*time.Minute), w.samples)
+}
+
+// turn is what the jobs want in a minute.
+func (w *innocents) turn(kind innocentWorld, n int) {
 	r := w.r
 	if w.left--; w.left < 0 {
 		w.phase, w.left = !w.phase && n > 60, 2+int(r.ExpFloat64()*5)
@@ -94,6 +130,11 @@ func (w *innocents) window(kind innocentWorld, n int) {
 			w.wants[i] = 3 * math.Exp(0.1*r.NormFloat64())
 		}
 	}
+}
+
+// sample a window, in which the throttles of now are in force.
+func (w *innocents) sample(kind innocentWorld, n int) {
+	r := w.r
 	slow := 0.0
 	throttled, _ := w.d.Throttled("job0")
 	switch {
@@ -108,7 +149,8 @@ func (w *innocents) window(kind innocentWorld, n int) {
 	if kind == tails {
 		noise = 0.1 * r.NormFloat64() / math.Sqrt((r.ExpFloat64() + 1e-9))
 	}
-	w.samples = append(w.samples[:0], Sample{Ref: w.victim, Usage: 1, CPI: math.Exp(slow + noise)})
+	w.noise = w.carry*w.noise + math.Sqrt(1-w.carry*w.carry)*noise
+	w.samples = append(w.samples[:0], Sample{Ref: w.victim, Usage: 1, CPI: math.Exp(slow + w.noise)})
 	for i, ref := range w.jobs {
 		used := w.wants[i]
 		if milli, _ := w.d.ThrottleOf(ref); milli > 0 {
@@ -117,7 +159,6 @@ func (w *innocents) window(kind innocentWorld, n int) {
 		}
 		w.samples = append(w.samples, Sample{Ref: ref, Usage: used, CPI: 1})
 	}
-	w.d.Observe(epoch.Add(time.Duration(n)*time.Minute), w.samples)
 }
 
 var epoch = time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC)
@@ -136,6 +177,9 @@ func throw(d *Detector, r *rand.Rand) []Event {
 func reach(t testing.TB, kind innocentWorld, tests int, cfg Config, seed uint64) (begun, reached uint64) {
 	for i := uint64(0); begun < uint64(tests); i++ {
 		w := newInnocents(t, cfg, rand.New(rand.NewPCG(seed, i)))
+		if cfg.Window < cfg.Period {
+			w.carry = 0.9 // between neighbouring windows of ten seconds
+		}
 		for n := range 600 {
 			w.minute(kind, n)
 		}
@@ -157,28 +201,40 @@ func TestInnocentsReachT(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
+	short := DefaultConfig()
 	for _, kind := range []innocentWorld{shuffled, demand, follower, tails} {
 		for _, threshold := range []float64{20, 200} {
-			cfg := DefaultConfig()
-			cfg.Threshold, cfg.Budget, cfg.Starts, cfg.Tests = threshold, 60, 60, 4
-			for _, seed := range []uint64{1, seed} {
-				begun, reached := reach(t, kind, *boundTests/2, cfg, seed)
-				most := float64(begun) / threshold
-				t.Logf("%s, seed %d: %d of %d tests reached %.0f; at most %.1f are to be expected", kind, seed,
-					reached, begun, threshold, most)
-				// Three deviations of chance: one run in a thousand if the bound were tight.
-				if float64(reached) > most+3*math.Sqrt(most) {
-					t.Errorf("%s: %d of %d tests reached %.0f: -bound-seed=%d", kind, reached, begun, threshold, seed)
+			for _, window := range []time.Duration{short.Period, short.Window} {
+				for _, seed := range []uint64{1, seed} {
+					inTime(t, kind, threshold, window, seed)
 				}
 			}
 		}
 	}
 }
 
+// inTime lets tests of innocents run in windows of a length.
+func inTime(t *testing.T, kind innocentWorld, threshold float64, window time.Duration, seed uint64) {
+	t.Helper()
+	cfg := DefaultConfig()
+	cfg.Window, cfg.Threshold, cfg.Budget, cfg.Starts, cfg.Tests = window, threshold, 60, 60, 4
+	begun, reached := reach(t, kind, *boundTests/2, cfg, seed)
+	most := float64(begun) / threshold
+	t.Logf("%s, windows of %v, seed %d: %d of %d tests reached %.0f; at most %.1f are to be expected", kind, window,
+		seed, reached, begun, threshold, most)
+	// Three deviations of chance: one run in a thousand if the bound were tight.
+	if float64(reached) > most+3*math.Sqrt(most) {
+		t.Errorf("%s, windows of %v: %d of %d tests reached %.0f: -bound-seed=%d", kind, window, reached, begun,
+			threshold, seed)
+	}
+}
+
 func TestGuiltyReachT(t *testing.T) {
-	begun, reached := reach(t, guilty, 20, DefaultConfig(), 1)
-	if reached < 8 {
-		t.Errorf("%d of %d tests reached a verdict, most of them of the guilty one", reached, begun)
+	for _, cfg := range []Config{byMinute(), DefaultConfig()} {
+		if begun, reached := reach(t, guilty, 20, cfg, 1); reached < 8 {
+			t.Errorf("windows of %v: %d of %d tests reached a verdict, most of them of the guilty one", cfg.Window,
+				reached, begun)
+		}
 	}
 }
 
@@ -189,7 +245,7 @@ func TestPlacebos(t *testing.T) {
 		var sum Windows
 		relieved := Windows{}
 		for i := range uint64(30) {
-			w := newInnocents(t, DefaultConfig(), rand.New(rand.NewPCG(1, i)))
+			w := newInnocents(t, byMinute(), rand.New(rand.NewPCG(1, i)))
 			for n := range 300 {
 				w.minute(kind, n)
 			}

@@ -3,12 +3,15 @@ package experiment
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 )
 
 // Config holds what may be chosen. The constants of the model stand where they are used.
 type Config struct {
 	Period time.Duration // of a window
+	// Window is the length of a window while a test runs: Period, or a half to a sixth of it.
+	Window time.Duration
 	// Threshold of a verdict on the e-value: a test of an innocent reaches it with
 	// probability 1/Threshold at most.
 	Threshold float64
@@ -34,8 +37,8 @@ type Config struct {
 
 // DefaultConfig is what docs/detection.md gives figures for.
 func DefaultConfig() Config {
-	return Config{Period: time.Minute, Threshold: 200, Budget: 5, Starts: 2, Tests: 1, Enforce: true,
-		CapBatchMilli: 100, CapBEMilli: 10, MaxContainers: 4096, MaxJobs: 4096, MaxPairs: 4096}
+	return Config{Period: time.Minute, Window: 10 * time.Second, Threshold: 200, Budget: 5, Starts: 2, Tests: 1,
+		Enforce: true, CapBatchMilli: 100, CapBEMilli: 10, MaxContainers: 4096, MaxJobs: 4096, MaxPairs: 4096}
 }
 
 // Validate returns an error for every value out of range.
@@ -49,6 +52,10 @@ func (c Config) Validate() error {
 	if c.Period < 10*time.Millisecond || c.Period > time.Hour {
 		errs = append(errs, fmt.Errorf("the sampling period is %v; it must lie between 10ms and 1h", c.Period))
 	}
+	if n := c.span(); n < 1 || n > MostWindows {
+		errs = append(errs, fmt.Errorf("the window of a test is %v; it must lie between %v, a %d. of the sampling "+
+			"period, and that period, %v", c.Window, c.Period/MostWindows, MostWindows, c.Period))
+	}
 	number("the threshold of a verdict", c.Threshold, 20, 1e6)
 	number("the budget of probes", c.Budget, 0, 60)
 	number("new tests an hour", c.Starts, 0, 60)
@@ -60,4 +67,15 @@ func (c Config) Validate() error {
 	number("jobs", float64(c.MaxJobs), 1, 1<<20)
 	number("pairs", float64(c.MaxPairs), 1, 1<<20)
 	return errors.Join(errs...)
+}
+
+// MostWindows of a test are in a period.
+const MostWindows = 6
+
+// span is how many windows of a test are in a period.
+func (c *Config) span() int {
+	if c.Window <= 0 {
+		return 0
+	}
+	return int(math.Round(float64(c.Period) / float64(c.Window)))
 }

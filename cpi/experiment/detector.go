@@ -123,15 +123,21 @@ type Detector struct {
 	pairs    map[PairKey]*pair
 	order    []*pair // in order of key
 	accusers map[string]*accuser
+	bank     *bank
 	clock
 	work work
 }
 
 // clock counts windows.
 type clock struct {
-	now    time.Time
-	window int64
-	counts Counters
+	now      time.Time
+	observed time.Time // the last Observe
+	window   int64     // of Config.Period
+	tick     int64     // of Config.Window: what coins are thrown for
+	thrown   int64     // the tick of the newest coins, which were thrown ...
+	began    int64     // ... at this one
+	short    bool      // see ShortWindows
+	counts   Counters
 }
 
 // work is memory that calls share.
@@ -153,7 +159,7 @@ func New(cfg Config) (*Detector, error) {
 	}
 	return &Detector{cfg: cfg, byID: map[string]Ref{}, jobs: map[workloadKey]*workload{},
 		suspects: map[string]*suspect{}, pairs: map[PairKey]*pair{}, accusers: map[string]*accuser{},
-		clock: clock{window: 1}}, nil
+		bank: bankFor(cfg.span()), clock: clock{window: 1, tick: int64(cfg.span())}}, nil
 }
 
 // JobOf is the job that a container is judged with; one without a job stands alone.
@@ -267,7 +273,7 @@ func (d *Detector) TestOf(key PairKey) Test {
 	if p == nil {
 		return Test{}
 	}
-	return Test{Victim: d.protected(p), Stage: p.stage, E: p.proc.e(), Arms: p.told(), Harm: p.spent}
+	return Test{Victim: d.protected(p), Stage: p.stage, E: p.proc.e(d.bank), Arms: p.told(), Harm: p.spent}
 }
 
 // Container returns the newest view of a container.
@@ -311,18 +317,13 @@ func (d *Detector) Observe(now time.Time, samples []Sample) []Event {
 // ObserveAfter is Observe where the windows lie anywhere in their intervals, so that the
 // time alone does not say how many intervals have begun since the last one; at least 1.
 func (d *Detector) ObserveAfter(steps int64, now time.Time, samples []Sample) []Event {
-	d.clear()
-	d.work.learned = d.work.learned[:0]
-	d.window += max(steps, 1)
-	if now.After(d.now) {
-		d.now = now
+	steps = max(steps, 1)
+	d.window += steps
+	if d.bank.span == 1 {
+		d.tick += steps
 	}
-	for _, s := range d.listed {
-		s.round = round{}
-	}
-	for i := range samples {
-		d.add(&samples[i])
-	}
+	d.open(now, samples)
+	d.observed = d.now
 	for _, s := range d.listed {
 		s.close(d.window)
 	}
@@ -334,12 +335,52 @@ func (d *Detector) ObserveAfter(steps int64, now time.Time, samples []Sample) []
 	return d.work.events
 }
 
+// Between takes the samples of a window that lies between two of Observe, while ShortWindows says
+// that there are such. What is normal, who is in an anomaly and whom to test next do not
+// depend on them: they are the tests' alone. The events are valid until the next call. After
+// it, the coins of Trials are to be thrown.
+func (d *Detector) Between(now time.Time, samples []Sample) []Event {
+	d.open(now, samples)
+	for i := range samples {
+		s := &samples[i]
+		if c := d.slotOf(s.Ref); c != nil && c.victim != nil && s.valid() {
+			c.victim.glance(d.tick, d.window, s.Usage, s.CPI)
+		}
+	}
+	d.observe()
+	d.heat()
+	d.begin()
+	return d.work.events
+}
+
+// ShortWindows says that a test is under way: the next windows are to follow one another, each
+// as long as Config.Window, those of Between as well as those of Observe.
+func (d *Detector) ShortWindows() bool { return d.short }
+
+// open a window that ends now.
+func (d *Detector) open(now time.Time, samples []Sample) {
+	d.clear()
+	d.work.learned = d.work.learned[:0]
+	if d.bank.span > 1 {
+		d.tick += max(int64(math.Round(float64(now.Sub(d.now))/float64(d.cfg.Window))), 1)
+	}
+	if now.After(d.now) {
+		d.now = now
+	}
+	for _, s := range d.listed {
+		s.round = round{}
+	}
+	for i := range samples {
+		d.add(&samples[i])
+	}
+}
+
 // steps are the windows that have passed by the time.
 func (d *Detector) steps(now time.Time) int64 {
-	if d.now.IsZero() {
+	if d.observed.IsZero() {
 		return 1
 	}
-	return int64(math.Round(float64(now.Sub(d.now)) / float64(d.cfg.Period)))
+	return int64(math.Round(float64(now.Sub(d.observed)) / float64(d.cfg.Period)))
 }
 
 // valid says that a sample can be: no program needs ten thousand cycles for an
@@ -374,6 +415,7 @@ func (d *Detector) judge(samples []Sample) {
 		}
 		known := v.job.history.line.N > 0
 		j := v.judge(d.window, s.Usage, s.CPI, &d.work)
+		v.glanced = glanced{d.tick, j.residual}
 		if l := &v.job.history.line; l.N > 0 && !known || v.rebased == d.window {
 			d.emit(Event{Kind: LineEvent, Victim: c.Container, CPI: s.CPI, Threshold: math.Exp(l.C + v.offset + l.Thr),
 				Normal: Normal{math.Exp(l.C + v.offset), l.SD, l.N}})
@@ -403,7 +445,7 @@ func (d *Detector) heat() {
 	}
 	for _, p := range d.order {
 		if j := d.jobs[p.workload()]; j != nil && (p.stage == Testing || p.stage == Verdict) {
-			j.hot = max(j.hot, p.proc.e())
+			j.hot = max(j.hot, p.proc.e(d.bank))
 		}
 	}
 }

@@ -38,7 +38,7 @@ func found(t *testing.T, cfg Config, minutes int, each func(w *innocents, n int)
 }
 
 func TestFindsTheGuilty(t *testing.T) {
-	got := found(t, DefaultConfig(), 240, nil)
+	got := found(t, byMinute(), 240, nil)
 	if got["verdicts"] != 1 || got[CapEvent] == 0 || got[UncapEvent] == 0 || got[ProbeEvent] == 0 {
 		t.Errorf("%v", got)
 	}
@@ -51,7 +51,7 @@ func TestNobodyIsTested(t *testing.T) {
 		"budget":  func(c *Config) { c.Budget = 0 },
 		"starts":  func(c *Config) { c.Starts = 0 },
 	} {
-		cfg := DefaultConfig()
+		cfg := byMinute()
 		change(&cfg)
 		got := found(t, cfg, 240, nil)
 		if got["tests"] > 0 || got[ProbeEvent]+got[CapEvent] > 0 || got["anomalies"] == 0 {
@@ -69,7 +69,7 @@ func TestUnknownCoins(t *testing.T) {
 		"victim":      func(c *Thrown) { c.Pair.Victim = "other" },
 		"probability": func(c *Thrown) { c.P /= 2 },
 	} {
-		w := newInnocents(t, DefaultConfig(), rand.New(rand.NewPCG(3, 3)))
+		w := newInnocents(t, byMinute(), rand.New(rand.NewPCG(3, 3)))
 		trials := 0
 		for n := range 240 {
 			w.window(guilty, n)
@@ -85,7 +85,7 @@ func TestUnknownCoins(t *testing.T) {
 			}
 		}
 		for _, p := range w.d.order {
-			if e := p.proc.e(); math.Abs(e-1) > 1e-9 {
+			if e := p.proc.e(w.d.bank); math.Abs(e-1) > 1e-9 {
 				t.Errorf("%s: e-value %v of %v", name, e, p.key)
 			}
 		}
@@ -98,7 +98,7 @@ func TestUnknownCoins(t *testing.T) {
 // TestAReleaseIsNoAnomaly for hours: the line moves.
 func TestAReleaseIsNoAnomaly(t *testing.T) {
 	for _, factor := range []float64{1.3, 2, 0.6} {
-		w := newInnocents(t, DefaultConfig(), rand.New(rand.NewPCG(4, 4)))
+		w := newInnocents(t, byMinute(), rand.New(rand.NewPCG(4, 4)))
 		late := uint64(0)
 		for n := range 420 {
 			if n == 120 {
@@ -141,22 +141,22 @@ func TestStateGoesOn(t *testing.T) {
 	var saved []byte
 	var e float64
 	var stage Stage
-	found(t, DefaultConfig(), 240, func(w *innocents, n int) {
+	found(t, byMinute(), 240, func(w *innocents, n int) {
 		p := w.d.pairs[PairKey{Victim: "victim", Suspect: "job0"}]
-		if p == nil || saved != nil || p.proc.e() < 1000 {
+		if p == nil || saved != nil || p.proc.e(w.d.bank) < 1000 {
 			return
 		}
 		var err error
 		if saved, err = json.Marshal(w.d.Save()); err != nil {
 			t.Fatal(err)
 		}
-		e, stage = p.proc.e(), p.stage
+		e, stage = p.proc.e(w.d.bank), p.stage
 	})
 	var s State
 	if err := json.Unmarshal(saved, &s); err != nil {
 		t.Fatalf("%v: %s", err, saved)
 	}
-	d, err := New(DefaultConfig())
+	d, err := New(byMinute())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestStateGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := d.pairs[PairKey{Victim: "victim", Suspect: "job0"}]
-	if p == nil || math.Abs(p.proc.e()/e-1) > 1e-9 || p.stage != stage || d.window < s.Window+10 {
+	if p == nil || math.Abs(p.proc.e(d.bank)/e-1) > 1e-9 || p.stage != stage || d.window < s.Window+10 {
 		t.Fatalf("restored %+v, was %v with an e-value of %v", p, stage, e)
 	}
 	again := d.Save()
@@ -190,7 +190,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"line":    {func(s *State) { s.Jobs = []JobState{{Job: "v"}} }, `job "v"`},
 		"accuser": {func(s *State) { s.Accusers = []AccuserState{{Name: "n", Starts: -1}} }, `accuser "n"`},
 	} {
-		d, err := New(DefaultConfig())
+		d, err := New(byMinute())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -204,7 +204,7 @@ func TestRestoreRefuses(t *testing.T) {
 
 // TestMemoryIsBounded: containers, jobs and pairs that come and go leave nothing.
 func TestMemoryIsBounded(t *testing.T) {
-	cfg := DefaultConfig()
+	cfg := byMinute()
 	cfg.MaxContainers, cfg.MaxJobs, cfg.MaxPairs = 16, 20, 4
 	d, err := New(cfg)
 	if err != nil {
@@ -254,7 +254,9 @@ func TestMemoryOfAContainer(t *testing.T) {
 
 func TestConfigRefuses(t *testing.T) {
 	for _, change := range []func(*Config){
-		func(c *Config) { c.Period = 0 }, func(c *Config) { c.Threshold = 1 }, func(c *Config) { c.Budget = -1 },
+		func(c *Config) { c.Period = 0 }, func(c *Config) { c.Window = 0 },
+		func(c *Config) { c.Window = 9 * time.Second }, func(c *Config) { c.Window = 3 * time.Minute },
+		func(c *Config) { c.Threshold = 1 }, func(c *Config) { c.Budget = -1 },
 		func(c *Config) { c.Starts = math.NaN() }, func(c *Config) { c.Tests = 0 },
 		func(c *Config) { c.CapBatchMilli = 0 }, func(c *Config) { c.CapBEMilli = 0 },
 		func(c *Config) { c.MaxContainers = 0 }, func(c *Config) { c.MaxJobs = 0 }, func(c *Config) { c.MaxPairs = 0 },

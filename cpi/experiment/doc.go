@@ -9,8 +9,11 @@
 // with its probability; the caller throws them, records them, and tells
 // [Detector.Throw], whose events throttle and release. A window whose coin was not told
 // counts for nothing.
+// While a test is under way, [Detector.ShortWindows] asks for short windows that follow one
+// another: one in each interval is Observe's as ever, [Detector.Between] takes the others, and
+// each has coins of its own.
 //
-//	sample -> line.go     normal: the line of ln CPI over ln usage that the job's own history gives
+//	sample -> line.go     normal: the line of ln CPI over the load that the job's own history gives
 //	       -> victim.go   the residual, outliers, anomalies; a release moves the line
 //	       -> prior.go    which suspect to ask first
 //	       -> evalue.go   what a window says for or against it

@@ -1,39 +1,87 @@
 package experiment
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 )
 
-// The hypotheses on how a suspect acts. They run side by side, and a test's e-value is
-// their weighted mean, since a mean of e-values is one.
+// kernels of the largest bank, and windows that it remembers: more than its longest lag.
 const (
-	kernels = 6
-	maxLag  = 3
+	kernels = 24
+	recent  = 20
 )
 
-// kernel is one hypothesis: today's residual is judged by the coin of so many windows
-// ago.
+// kernel is one hypothesis on how a suspect acts: the residual is judged by the coin of so
+// many windows ago. They run side by side, and a test's e-value is their weighted mean,
+// since a mean of e-values is one.
 type kernel struct {
 	lag    int
 	weight float64
 	idle   float64 // share of the windows in which an active suspect does not disturb
 	leaky  bool    // the effect fills and drains: a cache
+	block  bool    // it bets on the coins of blocks alone
+	over   int     // windows whose mean is judged, up to the present one
+	group  int     // of kernels that are given up together
 }
 
-func kernelTable() [kernels]kernel {
-	return [kernels]kernel{
-		{lag: 0, weight: .26, idle: .08},
-		{lag: 0, weight: .14, idle: .40},
-		{lag: 0, weight: .21, idle: .08, leaky: true},
-		{lag: 1, weight: .13, idle: .30},
-		{lag: 2, weight: .13, idle: .30},
-		{lag: 3, weight: .13, idle: .30},
+// bank is the hypotheses for windows of a length.
+type bank struct {
+	list      []kernel
+	span      int // windows in a period
+	block     int // windows that a block's coin is for; 0: there are no blocks
+	fill      float64
+	drain     float64
+	longest   int // lag
+	wellAfter int // windows without disturbance beside the busy suspect, from which on it is left alone
+	// terms of a verdict, in windows of activity: the next one after each that was survived.
+	terms []int
+}
+
+// The first term of a verdict is so many windows, the longest so many periods.
+const firstTerm, longestTerm = 5, 40
+
+func termsFor(span int) (list []int) {
+	for n := firstTerm; n < longestTerm*span; n *= 2 {
+		list = append(list, n)
 	}
+	return append(list, longestTerm*span)
 }
 
-// immediate kernels come first in the table: those without a lag.
-const immediate = 3
+// The leaky kernel's cache is filled by so much of what is free, and keeps so much, in a
+// period.
+const fillsBy, keeps = 0.6, 0.65
+
+// bankFor windows of which so many are in a period. Effects may be three periods late.
+func bankFor(span int) *bank {
+	b := &bank{span: span, longest: 3 * span, fill: 1 - math.Pow(1-fillsBy, 1/float64(span)),
+		drain: math.Pow(keeps, 1/float64(span)), wellAfter: 3, terms: termsFor(span)}
+	if span == 1 {
+		b.list = []kernel{
+			{lag: 0, weight: .26, idle: .08, group: 0},
+			{lag: 0, weight: .14, idle: .40, group: 1},
+			{lag: 0, weight: .21, idle: .08, leaky: true, group: 2},
+			{lag: 1, weight: .13, idle: .30, group: 3},
+			{lag: 2, weight: .13, idle: .30, group: 4},
+			{lag: 3, weight: .13, idle: .30, group: 5},
+		}
+		return b
+	}
+	// What acts at once, or late by so many windows exactly, shows in single windows; what
+	// fills and drains in blocks of them.
+	b.block, b.wellAfter = span, 6
+	end := (span + 2) / 3
+	b.list = []kernel{
+		{lag: 0, weight: .28, idle: .08, group: 0},
+		{lag: 0, weight: .14, idle: .40, group: 1},
+		{lag: b.block - 1, weight: .13, idle: .08, block: true, over: end, group: 2},
+		{lag: b.block - 1, weight: .17, idle: .08, leaky: true, block: true, over: end, group: 3},
+	}
+	for lag := 1; lag <= b.longest; lag++ {
+		b.list = append(b.list, kernel{lag: lag, weight: .28 / float64(b.longest), idle: .30, group: 4})
+	}
+	return b
+}
 
 // coin is one throw, and what was known when it was thrown.
 type coin struct {
@@ -43,46 +91,85 @@ type coin struct {
 	// Active says that the suspect wanted more than the throttle leaves, which a throttle
 	// does not change. Known after the window.
 	Active bool `json:"active"`
+	// Block says that what it says holds for the windows after it, too.
+	Block bool `json:"block,omitempty"`
+
+	held float64 // how full the cache was before it
+	x    effect  // what is bet on it does not depend on it
 }
 
 // effect is what the test expects of a residual: what it is while the suspect disturbs,
 // and how much it varies anyway.
 type effect struct{ disturbed, sd float64 }
 
-// process is the e-process of a pair: ln of what was won by betting on each kernel.
+// process is the e-process of a pair: ln of what was won by betting on each kernel. A
+// kernel of lag l knows the coins up to l windows ago.
 type process struct {
-	Now [kernels]float64 `json:"now"`
-	// Past are the values of the last windows, the newest first. A kernel of lag l knows
-	// the coins up to l windows ago only.
-	Past  [maxLag][kernels]float64 `json:"past"`
-	Coins [maxLag + 1]coin         `json:"coins"`
-	Held  float64                  `json:"held"` // how full the leaky kernel's cache is
+	Now   [kernels]float64 `json:"now"`
+	Coins coins            `json:"coins"`
+	Held  float64          `json:"held"` // how full the leaky kernel's cache is
+	past  [recent]residual
 }
 
-// mean is the e-value from ln e of every kernel.
-func mean(logs *[kernels]float64) float64 {
-	e := 0.0
-	for i, k := range kernelTable() {
-		e += k.weight * math.Exp(logs[i])
+// coins of the last windows.
+type coins [recent]coin
+
+// MarshalJSON leaves out the windows without a coin.
+func (c coins) MarshalJSON() ([]byte, error) {
+	list := make([]coin, 0, recent)
+	for _, one := range c {
+		if one.P > 0 {
+			list = append(list, one)
+		}
 	}
-	return e
+	return json.Marshal(list)
+}
+
+// residual of a window.
+type residual struct {
+	window int64
+	r      float64
 }
 
 // e is the newest value. It steers the propensities, which may be anything that the past
 // decides.
-func (p *process) e() float64 { return mean(&p.Now) }
+func (p *process) e(b *bank) float64 {
+	e := 0.0
+	for i := range b.list {
+		e += b.list[i].weight * math.Exp(p.Now[i])
+	}
+	return e
+}
 
-// best is the e-value of the best kernel alone: what the mean could still come back from.
-func (p *process) best() float64 { return math.Exp(slices.Max(p.Now[:])) }
+// best is the e-value of the best group of kernels alone: what the mean could still come
+// back from.
+func (p *process) best(b *bank) float64 {
+	var won, staked [kernels]float64
+	most := 0.0
+	for i := range b.list {
+		k := &b.list[i]
+		won[k.group] += k.weight * math.Exp(p.Now[i])
+		staked[k.group] += k.weight
+		most = max(most, won[k.group]/staked[k.group])
+	}
+	return most
+}
 
-// slow says that the leaky kernel explains the windows clearly better than those without
-// a memory.
-func (p *process) slow() bool { return p.Now[leaky] > max(p.Now[0], p.Now[1])+slowLead }
+// slow says that what is seen in blocks explains the windows better than what is seen in
+// single ones.
+func (p *process) slow(b *bank) bool {
+	var fast, slow float64
+	for i := range b.list {
+		if k := &b.list[i]; k.block || k.leaky {
+			slow += k.weight * math.Exp(p.Now[i])
+		} else {
+			fast += k.weight * math.Exp(p.Now[i])
+		}
+	}
+	return slow > slowLead*fast
+}
 
-const (
-	leaky    = 2 // in the table of kernels
-	slowLead = 0.5
-)
+const slowLead = 1.6
 
 // on says what the coin of a window was.
 func (p *process) on(window int64) bool {
@@ -90,68 +177,109 @@ func (p *process) on(window int64) bool {
 	return c != nil && c.On
 }
 
-// sure is what a verdict goes by: a value on which the guarantee holds exactly. A
-// kernel with a lag has not seen the newest coins, so the newest values of all are no
-// martingale together. Those of the coins up to three windows ago are; and so are those
-// of the newest, of which the immediate kernels are a lower bound.
-func (p *process) sure() float64 {
-	now := 0.0
-	for i, k := range kernelTable() {
-		if i < immediate {
-			now += k.weight * math.Exp(p.Now[i])
-		}
+// sure is what a verdict goes by: the guarantee holds for it exactly. Kernels of one lag
+// know the same coins, so that the sum of what they won is a martingale, which begins at
+// the sum of their weights w and reaches T with probability w/T at most. The weights of
+// all lags sum to 1, and so any lag's sum reaches T with probability 1/T at most. The
+// newest values of different lags together are no martingale.
+func (p *process) sure(b *bank) float64 {
+	var won [recent]float64
+	for i := range b.list {
+		won[b.list[i].lag] += b.list[i].weight * math.Exp(p.Now[i])
 	}
-	return max(now, p.synchronous())
-}
-
-// synchronous is the e-value of the coins up to three windows ago, which all kernels have
-// seen.
-func (p *process) synchronous() float64 {
-	e := 0.0
-	for i, k := range kernelTable() {
-		log := p.Now[i]
-		if back := maxLag - k.lag; back > 0 {
-			log = p.Past[back-1][i]
-		}
-		e += k.weight * math.Exp(log)
-	}
-	return e
+	return slices.Max(won[:])
 }
 
 // coinOf a window; nil if none was thrown.
 func (p *process) coinOf(window int64) *coin {
-	c := &p.Coins[index(window, maxLag+1)]
+	c := &p.Coins[index(window, recent)]
 	if c.Window != window || c.P <= 0 {
 		return nil
 	}
 	return c
 }
 
-func index(window, n int64) int64 { return (window%n + n) % n }
-
-// observe takes the victim's residual of a window; NaN where there is none.
-func (p *process) observe(window int64, r float64, x effect) {
-	copy(p.Past[1:], p.Past[:maxLag-1])
-	p.Past[0] = p.Now
-	now := p.coinOf(window)
-	held := p.Held
-	p.fill(now)
-	if math.IsNaN(r) {
-		return
+// head is the coin of the block that a window is in, and does not begin; nil: there is none.
+func (p *process) head(b *bank, window int64) *coin {
+	for back := int64(1); back < int64(b.block); back++ {
+		if c := p.coinOf(window - back); c != nil && c.Block {
+			return c
+		}
 	}
-	for i, k := range kernelTable() {
-		c := p.coinOf(window - int64(k.lag))
-		if c == nil || !c.Active || c.P >= 1 {
-			continue
-		}
-		m := model{a0: x.disturbed, s: max(0.06, 1.1*x.sd), idle: k.idle}
-		if k.leaky {
-			m.a0, m.a1 = x.disturbed*filled(held, false), x.disturbed*filled(held, true)
-			m.s += 0.05
-		}
-		p.Now[i] += math.Log(factor(c, m.quiet(r), m.noisy(r)))
+	return nil
+}
+
+// move a coin that was in force for longer than a window to the end of that time.
+func (p *process) move(from, to int64) {
+	if c := p.coinOf(from); c != nil && from != to {
+		moved := *c
+		*c = coin{}
+		moved.Window = to
+		p.Coins[index(to, recent)] = moved
 	}
 }
+
+func index(window, n int64) int64 { return (window%n + n) % n }
+
+// seen is what a window showed: the victim's residual, NaN where there is none, and
+// whether the suspect was active, which must not depend on the window's coin.
+type seen struct {
+	r      float64
+	active bool
+}
+
+// observe a window.
+func (p *process) observe(b *bank, window int64, s seen) {
+	throttled := !s.active
+	if now := p.coinOf(window); now != nil {
+		now.held, now.Active = p.Held, s.active
+		throttled = throttled || now.On
+	}
+	p.Held = b.filled(p.Held, throttled, 1)
+	p.past[index(window, recent)] = residual{window, s.r}
+	for i := range b.list {
+		k := &b.list[i]
+		c := p.coinOf(window - int64(k.lag))
+		if c == nil || !c.Active || c.P >= 1 || k.block && !c.Block {
+			continue
+		}
+		if r := p.level(window, k.over); !math.IsNaN(r) {
+			m := k.model(b, c)
+			p.Now[i] += math.Log(factor(c, m.quiet(r), m.noisy(r)))
+		}
+	}
+}
+
+// level is the mean residual of so many windows up to one, as far as they are known.
+func (p *process) level(window int64, over int) float64 {
+	n, sum := 0, 0.0
+	for k := range int64(max(over, 1)) {
+		if at := &p.past[index(window-k, recent)]; at.window == window-k && !math.IsNaN(at.r) {
+			n, sum = n+1, sum+at.r
+		}
+	}
+	return sum / float64(n)
+}
+
+// model of the residual that a kernel has for a coin.
+func (k *kernel) model(b *bank, c *coin) model {
+	x := c.x
+	m := model{a0: x.disturbed, s: max(0.06, 1.1*x.sd), idle: k.idle, wide: 0.15}
+	if k.leaky {
+		full, more := x.disturbed, 0.05
+		if k.block {
+			full, more, m.wide = fullShare*full, 0.02, 0.11
+		}
+		age := float64(k.lag+1) - 0.5*float64(max(k.over, 1)-1)
+		m.a0, m.a1 = full*b.filled(c.held, false, age), full*b.filled(c.held, true, age)
+		m.s += more
+	}
+	return m
+}
+
+// fullShare is what a full cache does, of what is expected of a disturbed window: in a test the cache
+// is seldom full.
+const fullShare = 1.3
 
 // factor is how much a bet on the coin's side multiplies the stake. Its mean is 1 if the
 // likelihoods do not depend on the coin.
@@ -163,27 +291,18 @@ func factor(c *coin, quiet, noisy float64) float64 {
 	return (1 - on) / (1 - c.P)
 }
 
-// filled is how full the cache is after a window.
-func filled(held float64, throttled bool) float64 {
+// filled is how full the cache is after windows of a kind.
+func (b *bank) filled(held float64, throttled bool, windows float64) float64 {
 	if throttled {
-		return 0.65 * held
+		return held * math.Pow(b.drain, windows)
 	}
-	return held + 0.6*(1-held)
-}
-
-func (p *process) fill(c *coin) {
-	switch {
-	case c == nil:
-		p.Held *= 0.8
-	default:
-		p.Held = filled(p.Held, c.On || !c.Active)
-	}
+	return 1 - (1-held)*math.Pow(1-b.fill, windows)
 }
 
 // bound keeps e from growing beyond what it could fall back from. Giving away is
 // allowed to who bets.
-func (p *process) bound(most float64) {
-	over := p.e() / most
+func (p *process) bound(b *bank, most float64) {
+	over := p.e(b) / most
 	if over <= 1 {
 		return
 	}
@@ -191,16 +310,14 @@ func (p *process) bound(most float64) {
 	for i := range p.Now {
 		p.Now[i] -= down
 	}
-	for k := range p.Past {
-		for i := range p.Past[k] {
-			p.Past[k][i] -= down
-		}
-	}
 }
 
 // model of the residual while a suspect is left alone and while it is throttled: a0 and
 // a1 are the two levels.
-type model struct{ a0, a1, s, idle float64 }
+type model struct {
+	a0, a1, s, idle float64
+	wide            float64 // how much the level varies while it is left alone
+}
 
 // normal density.
 func normal(x, mean, sd float64) float64 {
@@ -210,7 +327,7 @@ func normal(x, mean, sd float64) float64 {
 
 // noisy is the density while it is left alone.
 func (m *model) noisy(r float64) float64 {
-	return (0.92-m.idle)*normal(min(r, m.a0), m.a0, 0.15) + m.idle*normal(r, 0, m.s) + 0.08
+	return (0.92-m.idle)*normal(min(r, m.a0), m.a0, m.wide) + m.idle*normal(r, 0, m.s) + 0.08
 }
 
 // quiet is the density while it is throttled.

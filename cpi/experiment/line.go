@@ -20,22 +20,37 @@ const (
 	thrSDs     = 2.25
 	passes     = 3
 	dropBeyond = 3 // deviations
+
+	farLess = 0.3
 )
 
-// line says what is normal for a job: ln CPI over ln usage.
+// line says what is normal for a job: ln CPI over the logarithm of its load.
 type line struct {
-	N          int     `json:"n"` // points that it rests on; 0: there is none
+	N int `json:"n"` // points that it rests on; 0: there is none
+	// OverWork says that the load is work, instructions a second, and not usage. Usage is work times CPI, so
+	// that CPI lies on a line over one of the two by arithmetic alone: over usage for who serves a given
+	// rate of requests, over work for who always has some waiting.
+	OverWork   bool    `json:"overWork,omitempty"`
 	At         float64 `json:"at"`
-	C          float64 `json:"c"` // ln CPI at ln usage At
+	C          float64 `json:"c"` // ln CPI at ln load At
 	B          float64 `json:"b"`
-	Low        float64 `json:"low"` // usage beyond these counts as these
+	Low        float64 `json:"low"` // loads beyond these count as these
 	High       float64 `json:"high"`
 	SD         float64 `json:"sd"`
 	Thr        float64 `json:"thr"` // a residual above it is an outlier
 	FromOthers bool    `json:"fromOthers,omitempty"`
 }
 
-func (l *line) predict(x float64) float64 { return l.C + l.B*(min(max(x, l.Low), l.High)-l.At) }
+// load of a window.
+func (l *line) load(p point) float64 {
+	if l.OverWork {
+		return float64(p.x - p.y)
+	}
+	return float64(p.x)
+}
+
+// predict is ln CPI at ln load.
+func (l *line) predict(load float64) float64 { return l.C + l.B*(min(max(load, l.Low), l.High)-l.At) }
 
 // given is the line of a spec: a mean, whatever the usage.
 func given(mean, stddev float64) line {
@@ -78,18 +93,29 @@ func (h *history) learn(p point, w *fitting) {
 // fitting is the memory of a fit.
 type fitting struct{ x, res []float64 }
 
-// fit is least squares on the usage between its 3 % quantiles, which drops what lies
-// beyond three deviations and tries again.
+// fit is the line over usage, or the one over work where that moves CPI far less: what moves with usage then, and
+// hardly with work, is what usage and CPI have in common.
 func (w *fitting) fit(points []point) line {
+	usage, byUsage := w.over(points, false)
+	if work, byWork := w.over(points, true); byWork < farLess*byUsage {
+		return work
+	}
+	return usage
+}
+
+// over is least squares on the load between its 3 % quantiles, which drops what lies
+// beyond three deviations and tries again. moves is how far a deviation of the load moves ln CPI.
+func (w *fitting) over(points []point, work bool) (l line, moves float64) {
+	l = line{N: len(points), OverWork: work, SD: math.Inf(1)}
 	w.x = w.x[:0]
 	for _, p := range points {
-		w.x = append(w.x, float64(p.x))
+		w.x = append(w.x, l.load(p))
 	}
-	l := line{N: len(points), Low: selected(w.x, 0.03), High: selected(w.x, 0.97), SD: math.Inf(1)}
+	l.Low, l.High = selected(w.x, 0.03), selected(w.x, 0.97)
 	for range passes {
 		var n, sx, sy, sxx, sxy float64
 		for _, p := range points {
-			x, y := min(max(float64(p.x), l.Low), l.High), float64(p.y)
+			x, y := min(max(l.load(p), l.Low), l.High), float64(p.y)
 			if !math.IsInf(l.SD, 1) && math.Abs(y-l.predict(x)) > dropBeyond*l.SD {
 				continue
 			}
@@ -98,19 +124,20 @@ func (w *fitting) fit(points []point) line {
 		if n == 0 {
 			break
 		}
-		l.At, l.C, l.B = sx/n, sy/n, 0
+		l.At, l.C, l.B, moves = sx/n, sy/n, 0, 0
 		if v := sxx/n - l.At*l.At; v > 1e-6 {
 			l.B = min(max((sxy/n-l.At*l.C)/v, -maxSlope), maxSlope)
+			moves = math.Abs(l.B) * math.Sqrt(v)
 		}
 		w.res = w.res[:0]
 		for _, p := range points {
-			w.res = append(w.res, float64(p.y)-l.predict(float64(p.x)))
+			w.res = append(w.res, float64(p.y)-l.predict(l.load(p)))
 		}
 		l.SD = max(leastSD, 1.48*(selected(w.res, 0.5)-selected(w.res, 0.25)))
 	}
 	// What a tenth of its own history does is its nature: collections, phases.
 	l.Thr = max(leastThr, thrSDs*l.SD, min(0.8, selected(w.res, 0.9)+0.5*l.SD))
-	return l
+	return l, moves
 }
 
 // selected is a quantile of a list, which it orders in part.

@@ -37,6 +37,46 @@ func TestLineFollowsTheLoad(t *testing.T) {
 	}
 }
 
+// TestLineOverWork: of who serves a steady rate, usage rises with CPI whatever the cause, and a line over usage
+// would explain a disturbance away. Of who is always busy, work falls with CPI. A load that does matter is
+// followed over usage.
+func TestLineOverWork(t *testing.T) {
+	for name, c := range map[string]struct {
+		window      func(r *rand.Rand, slow float64) (usage, cpi float64) // logarithms, slowed by so much
+		most, least float64                                               // residual when slowed by 0.7
+	}{
+		"steady rate": {func(r *rand.Rand, slow float64) (float64, float64) {
+			cpi := 0.3*r.NormFloat64() + slow
+			return 0.05*r.NormFloat64() + cpi, cpi
+		}, 1.1, 0.6},
+		"always busy": {func(r *rand.Rand, slow float64) (float64, float64) {
+			return 0.05 * r.NormFloat64(), 0.3*r.NormFloat64() + slow
+		}, 0.8, 0.6},
+		"follows its load": {func(r *rand.Rand, slow float64) (float64, float64) {
+			load := 0.4 * r.NormFloat64()
+			return load, 0.6*load + 0.05*r.NormFloat64() + slow
+		}, 0.8, 0.6},
+	} {
+		r := rand.New(rand.NewPCG(1, 1))
+		var points []point
+		for range 300 {
+			x, y := c.window(r, 0)
+			points = append(points, point{float32(x), float32(y)})
+		}
+		var w fitting
+		l := w.fit(points)
+		var rest float64
+		const windows = 400
+		for range windows {
+			x, y := c.window(r, 0.7)
+			rest += (y - l.predict(l.load(point{float32(x), float32(y)}))) / windows
+		}
+		if rest < c.least || rest > c.most || l.OverWork != (name == "steady rate") {
+			t.Errorf("%s: slowed by 0.7 it is %.2f off %+v", name, rest, l)
+		}
+	}
+}
+
 // TestOwnNature: what more than a tenth of its windows do is no outlier.
 func TestOwnNature(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))

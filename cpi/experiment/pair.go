@@ -36,10 +36,25 @@ type pair struct {
 	spent   float64
 	times   times
 	rest    int64 // windows of the next rest
-	term    int   // index of terms
+	term    int   // index of the bank's terms
 	streaks
 	arms [2]arm // left alone, throttled
+	pace
 }
+
+// pace of the coins: one for each window, or one for each block.
+type pace struct {
+	slow bool
+	bets int // coins of the pace since it was chosen
+}
+
+// adapts is by how much a disturbed window moves what a test expects of one: what fills a
+// cache has not done its worst when the test begins.
+const adapts = 0.1
+
+// After so many bets without a clear lead the other pace is tried; the slow one is kept for as long as
+// it is in the lead.
+const fastBets, slowBets = 36, 8
 
 // streaks are counted in windows.
 type streaks struct {
@@ -99,26 +114,34 @@ const (
 // PriorToTest is from what prior on a suspect is tested.
 const PriorToTest = 2
 
-const terms = 4
-
-// termsOf a verdict, in windows of activity: the next one after each that was survived.
-func termsOf() [terms]int { return [...]int{5, 10, 20, 40} }
-
-// propensity is the probability that the suspect is throttled in the next window. It
-// follows from the past alone.
-func (p *pair) propensity(threshold float64, window int64) float64 {
-	switch e := p.proc.e(); {
-	case p.stage == Verdict && p.useless >= uselessFirst:
+// propensity is the probability that the suspect is throttled in the window after this one.
+// It follows from the past alone.
+func (p *pair) propensity(b *bank, threshold float64, tick int64, active bool) float64 {
+	if p.stage != Testing && p.stage != Verdict {
+		return 0
+	}
+	if head := p.proc.head(b, tick+1); head != nil {
+		if head.On {
+			return 1
+		}
+		return 0
+	}
+	switch e := p.proc.e(b); {
+	case p.stage == Verdict && p.useless >= uselessFirst*b.span:
 		return pEven
 	case p.stage == Verdict:
-		return 1 - 1/(1+float64(termsOf()[p.term]))
-	case p.stage != Testing || p.well >= wellWindows:
+		return 1 - 1/(1+float64(b.terms[p.term]))
+	case p.well >= b.wellAfter:
 		return 0
+	case b.span > 1 && !active:
+		return 0 // a window later it is seen to have woken
+	case p.pace.slow:
+		return pEven
 	case e < 2 && !p.eager:
 		return pStart
-	case p.proc.slow():
+	case b.block == 0 && p.proc.slow(b):
 		// What fills and drains shows in runs of windows, not in single ones.
-		if p.proc.on(window) {
+		if p.proc.on(tick) {
 			return pStay
 		}
 		return pTurn
@@ -126,6 +149,21 @@ func (p *pair) propensity(threshold float64, window int64) float64 {
 		return pEven
 	}
 	return pSure
+}
+
+// choose the pace: single windows are quicker, and say nothing of what fills and drains.
+func (p *pair) choose(b *bank) {
+	if b.block == 0 || p.stage == Verdict {
+		return
+	}
+	most := fastBets
+	if p.pace.slow {
+		most = slowBets
+	}
+	if p.pace.bets >= most {
+		p.pace.bets = 0
+		p.pace.slow = p.proc.slow(b) || !p.pace.slow && p.proc.e(b) < 4
+	}
 }
 
 // note what a window showed beside the e-value: whether the test is worth going on, and
@@ -137,12 +175,19 @@ func (p *pair) note(c *coin, r float64, thr float64) {
 		}
 		return
 	}
+	if c.P < 1 && !math.IsNaN(r) && c.Block == p.pace.slow {
+		p.pace.bets++
+	}
 	if !math.IsNaN(r) {
 		a := &p.arms[0]
 		if c.On {
 			a = &p.arms[1]
 		}
 		a.n, a.sum = a.n+1, a.sum+r-thr
+		if !c.On && r > thr {
+			p.effect.disturbed += adapts * (r - p.effect.disturbed)
+			p.effect.disturbed = min(max(p.effect.disturbed, leastEffect), mostEffect)
+		}
 	}
 	switch {
 	case math.IsNaN(r):
@@ -162,41 +207,42 @@ func (p *pair) note(c *coin, r float64, thr float64) {
 }
 
 // serve counts a window of a verdict's term.
-func (p *pair) serve() {
-	if p.served++; p.served < termsOf()[p.term] {
+func (p *pair) serve(b *bank) {
+	if p.served++; p.served < b.terms[p.term] {
 		return
 	}
 	p.served = 0
-	p.term = min(p.term+1, terms-1)
+	p.term = min(p.term+1, len(b.terms)-1)
 }
 
 // step is what a window changes in a pair's life; empty: nothing.
 func (d *Detector) step(p *pair) (kind Kind, why string) {
-	t, e := d.cfg.Threshold, p.proc.e()
+	t, e := d.cfg.Threshold, p.proc.e(d.bank)
 	silent, calm := d.window-p.times.active, d.window-p.times.bad
 	unknown := d.window-p.times.judged > d.windows(unjudgedFor)
 	switch p.stage {
 	case Testing:
 		switch {
-		case p.proc.sure() >= t:
+		case p.proc.sure(d.bank) >= t:
 			p.stage, p.term, p.served, p.useless = Verdict, 0, 0, 0
-			return VerdictEvent, fmt.Sprintf("e-value %.0f, %.0f is a verdict", p.proc.sure(), t)
-		case p.proc.best() < giveUpBelow:
+			p.pace.slow = d.bank.block > 0 && p.proc.slow(d.bank)
+			return VerdictEvent, fmt.Sprintf("e-value %.0f, %.0f is a verdict", p.proc.sure(d.bank), t)
+		case p.proc.best(d.bank) < giveUpBelow:
 			d.giveUp(p)
 			return GivenUpEvent, fmt.Sprintf("e-value %.3f: the coins make no difference", e)
 		case unknown, calm > d.windows(calmMinutes), silent > d.windows(idleMinutes):
 			p.stage = Parked
 		}
 	case Verdict:
-		p.proc.bound(boundFactor * t)
+		p.proc.bound(d.bank, boundFactor*t)
 		switch {
 		case e < t/undoShare:
 			p.stage = Testing
 			return ReleasedEvent, fmt.Sprintf("e-value %.1f: the victim is as well without the throttle", e)
-		case p.useless >= uselessLast && e < keepUseless*t:
+		case p.useless >= uselessLast*d.bank.span && e < keepUseless*t:
 			d.giveUp(p)
 			return ReleasedEvent, fmt.Sprintf("the victim was as slow as before in %d throttled windows in a row",
-				uselessLast)
+				uselessLast*d.bank.span)
 		case unknown:
 			p.stage = Parked
 			return ReleasedEvent, fmt.Sprintf("its victim is gone, or has idled for %d minutes", unjudgedFor)
@@ -223,37 +269,38 @@ func (d *Detector) windows(minutes float64) int64 {
 
 // observe lets each pair see the window that has ended.
 func (d *Detector) observe() {
+	late := d.tick - d.thrown
 	for _, p := range d.order {
 		s := d.suspects[p.key.Suspect]
 		if s != nil {
 			p.times.seen = max(p.times.seen, s.seen)
 		}
-		if p.stage != Testing && p.stage != Verdict && d.window-p.times.until > 2*maxLag && !p.pending(d.window) {
+		if late > 0 && late <= 2*int64(d.bank.span) {
+			p.proc.move(d.thrown, d.tick)
+		}
+		if p.stage != Testing && p.stage != Verdict && !p.pending(d.bank, d.tick) {
 			continue
 		}
 		v := d.victimOf(p)
 		r, thr := math.NaN(), math.Inf(1)
 		if v != nil {
-			r, thr = v.at(d.window), v.job.history.line.Thr
+			r, thr = v.residualOf(d.tick), v.job.history.line.Thr
 			p.times.bad = max(p.times.bad, v.lastAnomaly)
 		}
 		if !math.IsNaN(r) {
 			p.times.judged = d.window
 		}
-		c := p.proc.coinOf(d.window)
 		active := s != nil && s.round.active
-		if c != nil {
-			c.Active = active
-		}
 		if active {
 			p.times.active = d.window
 		}
-		before := p.proc.e()
-		p.proc.observe(d.window, r, p.effect)
+		before := p.proc.e(d.bank)
+		p.proc.observe(d.bank, d.tick, seen{r, active})
+		c := p.proc.coinOf(d.tick)
 		p.note(c, r, thr)
 		d.counts.tally(p, c, r)
-		if p.stage == Verdict && active {
-			p.serve()
+		if p.stage == Verdict && active && (c == nil || c.P < 1) {
+			p.serve(d.bank)
 		}
 		if c != nil && c.On && active && p.stage == Testing && s.lead == p {
 			d.charge(p, s, before)
@@ -261,6 +308,7 @@ func (d *Detector) observe() {
 		if kind, why := d.step(p); kind != "" {
 			d.conclude(p, kind, why)
 		}
+		p.choose(d.bank)
 	}
 }
 
@@ -280,8 +328,8 @@ func (n *Counters) tally(p *pair, c *coin, r float64) {
 }
 
 // pending says that a coin of the last windows still waits for its residual.
-func (p *pair) pending(window int64) bool {
-	for lag := range int64(maxLag + 1) {
+func (p *pair) pending(b *bank, window int64) bool {
+	for lag := range int64(b.longest + 1) {
 		if p.proc.coinOf(window-lag) != nil {
 			return true
 		}
@@ -290,7 +338,7 @@ func (p *pair) pending(window int64) bool {
 }
 
 func (d *Detector) charge(p *pair, s *suspect, e float64) {
-	cost := price(e) * d.cfg.Period.Minutes()
+	cost := price(e) * float64(d.tick-d.began) * d.cfg.Window.Minutes()
 	p.spent += cost
 	d.counts.Harm += cost
 	d.accuserOf(p.accuser).harm.Left -= cost
@@ -310,7 +358,7 @@ func (d *Detector) conclude(p *pair, kind Kind, why string) {
 		a.harm.Left = min(a.harm.Left+p.spent, savedHarm*d.cfg.Budget)
 		p.spent = 0
 	}
-	d.emit(Event{Kind: kind, Victim: d.protected(p), Job: p.key.Suspect, E: p.proc.e(), Why: why,
+	d.emit(Event{Kind: kind, Victim: d.protected(p), Job: p.key.Suspect, E: p.proc.e(d.bank), Why: why,
 		Arms: p.told(), Harm: spent})
 }
 

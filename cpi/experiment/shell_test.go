@@ -34,7 +34,7 @@ func TestAVerdictEndsWithItsVictim(t *testing.T) {
 	}{
 		{"restarted", 5, true}, {"gone", 20, false},
 	} {
-		w, next := convicted(t, DefaultConfig())
+		w, next := convicted(t, byMinute())
 		w.d.Forget("victim-0")
 		for n := range c.alone {
 			var samples []Sample
@@ -58,13 +58,13 @@ func TestAVerdictEndsWithItsVictim(t *testing.T) {
 // TestRefusedThrottles: no new coin is thrown for a while, and the coin that was thrown
 // still counts.
 func TestRefusedThrottles(t *testing.T) {
-	w, next := convicted(t, DefaultConfig())
+	w, next := convicted(t, byMinute())
 	w.d.Refuse("job0")
 	w.d.Refuse("nobody")
 	for n := range refusedPause {
 		w.window(guilty, next+n)
 		if n == 0 {
-			c := w.d.pairs[PairKey{Victim: "victim", Suspect: "job0"}].proc.coinOf(w.d.window)
+			c := w.d.pairs[PairKey{Victim: "victim", Suspect: "job0"}].proc.coinOf(w.d.tick)
 			if c == nil {
 				t.Error("the coin that was thrown is forgotten: those that fell on throttled would be left out")
 			}
@@ -78,7 +78,7 @@ func TestRefusedThrottles(t *testing.T) {
 
 // TestWhoseWindowDecides: those under test, whatever their coins say, and who is slow.
 func TestWhoseWindowDecides(t *testing.T) {
-	w, next := convicted(t, DefaultConfig())
+	w, next := convicted(t, byMinute())
 	for n := range 30 {
 		w.minute(guilty, next+n)
 		got := w.d.Questions()
@@ -87,7 +87,7 @@ func TestWhoseWindowDecides(t *testing.T) {
 			t.Fatalf("minute %d: %+v", next+n, got)
 		}
 	}
-	slow := newInnocents(t, DefaultConfig(), w.r)
+	slow := newInnocents(t, byMinute(), rand.New(rand.NewPCG(5, 5)))
 	for n := range 60 {
 		slow.window(shuffled, n)
 	}
@@ -103,7 +103,7 @@ func TestWhoseWindowDecides(t *testing.T) {
 // TestEvictions are asked for once a job was capped so often, and once an hour.
 func TestEvictions(t *testing.T) {
 	for _, after := range []int{0, 3} {
-		cfg := DefaultConfig()
+		cfg := byMinute()
 		cfg.EvictAfter = after
 		caps, first, asked := 0, 0, 0
 		found(t, cfg, 360, func(w *innocents, n int) {
@@ -131,7 +131,7 @@ func TestEvictions(t *testing.T) {
 // TestWindowsAnywhereInTheirIntervals: what counts is how many intervals have begun, not
 // the time between.
 func TestWindowsAnywhereInTheirIntervals(t *testing.T) {
-	d, err := New(DefaultConfig())
+	d, err := New(byMinute())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func TestWindowsAnywhereInTheirIntervals(t *testing.T) {
 
 // TestWhatIsLearned of a job is told, and how far it is from being judged.
 func TestWhatIsLearned(t *testing.T) {
-	d, err := New(DefaultConfig())
+	d, err := New(byMinute())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,15 @@ import (
 	"time"
 )
 
+// savedTerms are told apart in a State: a reader of version 2 refuses longer ones, which are soon
+// reached again.
+const savedTerms = 4
+
 // StateVersion is raised when an older reader could misinterpret a newer State.
-const StateVersion = 1
+const StateVersion = 2
+
+// oldestState has no lines over work, and is read as it is.
+const oldestState = 1
 
 // State is what is kept over a restart: what is normal, the evidence, and what the
 // accusers have left. Throttles are not part of it: each has a deadline of its own.
@@ -68,7 +75,7 @@ func (d *Detector) Save() State {
 	for _, p := range d.order {
 		s.Pairs = append(s.Pairs, PairState{PairKey: p.key, Stage: p.stage, Process: p.proc, Accuser: p.accuser,
 			Disturbed: p.effect.disturbed, SD: p.effect.sd, Spent: p.spent, Reached: p.reached, Rest: p.rest,
-			Until: p.times.until, Term: p.term})
+			Until: p.times.until, Term: min(p.term, savedTerms-1)})
 	}
 	for name, a := range d.accusers {
 		s.Accusers = append(s.Accusers, AccuserState{name, a.starts.Left, a.harm.Left})
@@ -81,15 +88,17 @@ func (d *Detector) Save() State {
 // names them in the error. The window that was not over when the state was saved counts
 // for nothing.
 func (d *Detector) Restore(now time.Time, s State) error {
-	if s.Version != StateVersion {
-		return fmt.Errorf("state of version %d; this detector reads version %d", s.Version, StateVersion)
+	if s.Version < oldestState || s.Version > StateVersion {
+		return fmt.Errorf("state of version %d; this detector reads versions %d to %d", s.Version, oldestState,
+			StateVersion)
 	}
 	if s.Window < 0 || s.Window > 1<<50 {
 		return fmt.Errorf("state of window %d; it must lie between 0 and 2^50", s.Window)
 	}
 	var errs []error
 	gap := max(0, int64(now.Sub(s.At)/d.cfg.Period))
-	d.window, d.now = s.Window+1+gap, now
+	d.window, d.now, d.observed = s.Window+1+gap, now, now
+	d.tick = d.window * int64(d.bank.span)
 	for i := range s.Jobs {
 		j := &s.Jobs[i]
 		if !j.Line.plausible() || !(math.Abs(j.Offset) < 10) {
@@ -129,10 +138,9 @@ func (d *Detector) restorePair(s *PairState) {
 	p.times = times{began: d.window, active: d.window, bad: d.window, seen: d.window, judged: d.window,
 		until: min(s.Until, d.window+d.windows(mostRest))}
 	for i := range p.proc.Coins {
-		// Of the window that was under way nobody knows what was in force.
-		if p.proc.Coins[i].Window >= d.window-1 {
-			p.proc.Coins[i] = coin{}
-		}
+		// Of the window that was under way nobody knows what was in force, and of those before it
+		// what they were to be compared with.
+		p.proc.Coins[i] = coin{}
 	}
 }
 
@@ -152,14 +160,7 @@ func (s *PairState) plausible() bool {
 			return false
 		}
 	}
-	for i := range s.Process.Past {
-		for _, log := range s.Process.Past[i] {
-			if !(math.Abs(log) < 200) {
-				return false
-			}
-		}
-	}
-	return s.Term >= 0 && s.Term < terms && s.Process.Held >= 0 && s.Process.Held <= 1 &&
+	return s.Term >= 0 && s.Term < savedTerms && s.Process.Held >= 0 && s.Process.Held <= 1 &&
 		s.Disturbed >= leastEffect && s.Disturbed <= mostEffect && s.SD > 0 && s.SD < 10 && s.Spent >= 0 &&
 		s.Rest >= 0 && s.Rest < 1<<30
 }

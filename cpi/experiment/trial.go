@@ -31,22 +31,38 @@ func (c *container) exempt() bool {
 
 // depth is what a throttle leaves of a container: 7 % of what its job uses when
 // it is busy, and no less than its class keeps. So a job that idles is not active, and
-// who is throttled still moves.
+// who is tested still moves. A verdict leaves half as much with each term that it has survived:
+// who does later what it was kept from does it at that pace all the time.
 func (d *Detector) depth(c *container) int64 {
 	milli := d.cfg.CapBatchMilli
 	if c.Class == cpi.BE {
 		milli = d.cfg.CapBEMilli
 	}
 	if n := len(c.suspect.refs); n > 0 {
-		milli = max(milli, int64(1000*depthShare*c.suspect.peak)/int64(n))
+		milli = max(milli, int64(1000*c.suspect.leaves()*c.suspect.peak)/int64(n))
 	}
 	if c.LimitMilli > 0 {
 		milli = min(milli, c.LimitMilli)
 	}
+	if milli > percent {
+		milli -= milli % percent
+	}
 	return milli
 }
 
-const depthShare = 0.07
+// leaves is the share of a busy job's usage that a throttle leaves it.
+func (s *suspect) leaves() float64 {
+	if s.lead == nil || s.lead.stage != Verdict {
+		return depthShare
+	}
+	return math.Ldexp(depthShare, -s.lead.term)
+}
+
+const (
+	depthShare = 0.07
+	// percent of a CPU, in thousandths: systemd keeps a quota in whole ones, and changes another at a daemon-reload.
+	percent = 10
+)
 
 // analysisPerWindow bounds how many victims' suspects are ranked in a window; the others
 // wait.
@@ -85,7 +101,7 @@ func (d *Detector) rank(c *container) []Suspect {
 		out := Suspect{Job: s.name, Prior: prior, Correlation: correlation,
 			MayBeThrottled: len(s.refs) > s.exempt, job: s}
 		if p := d.pairs[PairKey{c.victim.job.name, c.victim.job.platform, s.name}]; p != nil {
-			out.E = p.proc.e()
+			out.E = p.proc.e(d.bank)
 		}
 		d.work.ranked = append(d.work.ranked, out)
 	}
@@ -105,7 +121,7 @@ func (d *Detector) propose(ref Ref, c *container, ranked []Suspect) string {
 	key := c.victim.job.key()
 	running := 0
 	for _, p := range d.order {
-		if p.workload() == key && p.stage == Testing {
+		if p.workload() == key && p.stage == Testing && p.proc.e(d.bank) >= losing {
 			running++
 		}
 	}
@@ -131,6 +147,9 @@ func (d *Detector) propose(ref Ref, c *container, ranked []Suspect) string {
 	}
 	return "no suspect that may be throttled is likely enough"
 }
+
+// losing tests go on, and keep nobody from being tested.
+const losing = 0.5
 
 // accuserName is who pays for a container's tests.
 func accuserName(c *cpi.Container) string {
@@ -166,7 +185,7 @@ func (d *Detector) test(ref Ref, c *container, s *Suspect, a *accuser) string {
 	p.effect = effect{disturbed: c.victim.disturbed(), sd: j.history.line.SD}
 	p.eager = s.Prior >= priorToHasten
 	p.times = times{began: d.window, active: d.window, bad: d.window, seen: d.window, judged: d.window}
-	d.emit(Event{Kind: BegunEvent, Victim: c.Container, Job: s.Job, E: p.proc.e(),
+	d.emit(Event{Kind: BegunEvent, Victim: c.Container, Job: s.Job, E: p.proc.e(d.bank),
 		Why: fmt.Sprintf("prior %.1f", s.Prior)})
 	return "a test of " + s.Job + " begins"
 }
@@ -204,6 +223,7 @@ func (d *Detector) dropPair() {
 // begin the next window: who may be throttled in it, with what probability.
 func (d *Detector) begin() {
 	d.work.trials = d.work.trials[:0]
+	d.short = false
 	for _, s := range d.listed {
 		s.lead, s.p = nil, 0
 		if d.window%peakEvery == 0 {
@@ -211,11 +231,15 @@ func (d *Detector) begin() {
 		}
 	}
 	for _, p := range d.order {
+		// Coins whose effect is awaited are waited for, or it would depend on them which of them count.
+		if d.bank.span > 1 && (p.stage == Testing || p.stage == Verdict || p.pending(d.bank, d.tick)) {
+			d.short = true
+		}
 		s := d.suspects[p.key.Suspect]
 		if s == nil || len(s.refs) == s.exempt || !d.cfg.Enforce || d.window < s.refused {
 			continue
 		}
-		chance := p.propensity(d.cfg.Threshold, d.window)
+		chance := p.propensity(d.bank, d.cfg.Threshold, d.tick, s.round.active)
 		if p.stage == Testing && chance > 0 &&
 			(d.accuserOf(p.accuser).harm.Left < leastHarm || d.harmOf(s).Left < leastHarm) {
 			chance = 0
@@ -226,7 +250,7 @@ func (d *Detector) begin() {
 	}
 	for _, s := range d.listed {
 		if s.p > 0 {
-			d.work.trials = append(d.work.trials, Trial{Pair: s.lead.key, Window: d.window + 1, P: s.p})
+			d.work.trials = append(d.work.trials, Trial{Pair: s.lead.key, Window: d.tick + 1, P: s.p})
 		}
 	}
 }
@@ -240,23 +264,25 @@ func (d *Detector) Trials() []Trial { return d.work.trials }
 // and release.
 func (d *Detector) Throw(coins []Thrown) []Event {
 	d.clear()
+	d.thrown, d.began = d.tick+1, d.tick
 	for _, s := range d.listed {
 		s.thrown, s.next = false, false
 	}
 	for i := range coins {
 		t := &coins[i]
 		s := d.suspects[t.Pair.Suspect]
-		if s == nil || s.lead == nil || s.lead.key != t.Pair || t.Window != d.window+1 || t.P != s.p {
+		if s == nil || s.lead == nil || s.lead.key != t.Pair || t.Window != d.tick+1 || t.P != s.p {
 			continue
 		}
 		s.thrown, s.next = true, t.On
 	}
 	for _, p := range d.order {
-		c := &p.proc.Coins[index(d.window+1, maxLag+1)]
+		c := &p.proc.Coins[index(d.tick+1, recent)]
 		*c = coin{}
 		s := d.suspects[p.key.Suspect]
 		if s != nil && s.thrown && (p.stage == Testing || p.stage == Verdict) {
-			*c = coin{Window: d.window + 1, P: s.p, On: s.next}
+			*c = coin{Window: d.tick + 1, P: s.p, On: s.next, Block: s.lead.pace.slow && s.p < 1,
+				x: p.effect}
 		}
 	}
 	for _, s := range d.listed {
@@ -268,7 +294,7 @@ func (d *Detector) Throw(coins []Thrown) []Event {
 
 // actuate what the coin of a suspect says.
 func (d *Detector) actuate(s *suspect) {
-	end := d.now.Add(d.cfg.Period)
+	end := d.now.Add(d.next())
 	s.on = s.next
 	switch {
 	case !s.on:
@@ -282,12 +308,13 @@ func (d *Detector) actuate(s *suspect) {
 		}
 		s.until, s.told = end, d.protected(s.lead)
 		d.emit(Event{Kind: ProbeEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: end,
-			E: s.lead.proc.e(), Why: fmt.Sprintf("tested, e-value %.2g, coin of %.2f", s.lead.proc.e(), s.p)})
+			E: s.lead.proc.e(d.bank), Why: fmt.Sprintf("tested, e-value %.2g, coin of %.2f", s.lead.proc.e(d.bank),
+				s.p)})
 	case s.until.Before(end), s.grown:
-		s.until = d.now.Add(time.Duration(max(termsOf()[s.lead.term], 1)) * d.cfg.Period)
+		s.until = d.now.Add(time.Duration(min(d.bank.terms[s.lead.term], longestTerm)) * d.cfg.Period)
 		s.told = d.protected(s.lead)
 		d.emit(Event{Kind: CapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: s.until,
-			E: s.lead.proc.e(), Why: fmt.Sprintf("disturbs, e-value %.3g", s.lead.proc.e())})
+			E: s.lead.proc.e(d.bank), Why: fmt.Sprintf("disturbs, e-value %.3g", s.lead.proc.e(d.bank))})
 		d.countCap(s)
 	}
 }
@@ -350,6 +377,14 @@ func (d *Detector) ThrottleOf(ref Ref) (milli int64, until time.Time) {
 		return 0, time.Time{}
 	}
 	return d.depth(c), c.suspect.until
+}
+
+// next is how long the window that begins is to be in force.
+func (d *Detector) next() time.Duration {
+	if d.short {
+		return d.cfg.Window
+	}
+	return d.cfg.Period
 }
 
 // Throttled says whether a job is throttled in the window that has begun, its containers

@@ -40,6 +40,13 @@ type victim struct {
 	lastAnomaly int64
 	queued      bool // its anomaly waits for an analysis
 	latest      judgement
+	glanced
+}
+
+// glanced is the residual of the newest window, of a test's too.
+type glanced struct {
+	tick int64
+	r    float64
 }
 
 // workload is a victim's job on a platform, and what is normal for it.
@@ -89,10 +96,10 @@ func (v *victim) judge(window int64, usage, cpi float64, w *work) judgement {
 		v.learnPending(window, w)
 		return j
 	}
-	p := point{x: float32(math.Log(usage)), y: float32(math.Log(cpi))}
+	p := point{x: float32(math.Log(usage)), y: float32(math.Log(cpi) - v.offset)}
 	if l := &h.line; l.N > 0 {
-		expected := l.predict(float64(p.x)) + v.offset
-		j.residual = float64(p.y) - expected
+		expected := l.predict(l.load(p)) + v.offset
+		j.residual = math.Log(cpi) - expected
 		j.threshold = math.Exp(expected + l.Thr)
 		v.residuals[index(window, ring)] = float32(j.residual)
 		if j.outlier = j.residual > l.Thr; j.outlier {
@@ -104,10 +111,29 @@ func (v *victim) judge(window int64, usage, cpi float64, w *work) judgement {
 	}
 	i := index(window, settle+1)
 	v.learnPending(window, w)
-	v.pending[i], v.waiting[i] = point{x: p.x, y: p.y - float32(v.offset)}, window
+	v.pending[i], v.waiting[i] = p, window
 	v.rebase(window)
 	v.latest = j
 	return j
+}
+
+// glance at a window of a test: nothing is learned from it.
+func (v *victim) glance(tick, window int64, usage, cpi float64) {
+	v.glanced = glanced{tick, math.NaN()}
+	l := &v.job.history.line
+	if cpi <= 0 || usage < leastUsage || window-v.born < unjudged || l.N == 0 {
+		return
+	}
+	y := math.Log(cpi) - v.offset
+	v.glanced.r = y - l.predict(l.load(point{x: float32(math.Log(usage)), y: float32(y)}))
+}
+
+// residualOf a tick; NaN: it is not known.
+func (v *victim) residualOf(tick int64) float64 {
+	if v.glanced.tick != tick {
+		return math.NaN()
+	}
+	return v.glanced.r
 }
 
 // learnPending takes the windows that no anomaly has covered since.

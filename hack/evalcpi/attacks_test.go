@@ -27,7 +27,9 @@ type arena struct {
 
 func newArena(t *testing.T, seed uint64) *arena {
 	t.Helper()
-	d, err := experiment.New(experiment.DefaultConfig())
+	cfg := experiment.DefaultConfig()
+	cfg.Window = cfg.Period // the arena lives in minutes
+	d, err := experiment.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

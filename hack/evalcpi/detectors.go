@@ -23,8 +23,11 @@ type order struct {
 
 // player is a detector at work.
 type player interface {
-	// round takes the samples of a window that ended now.
-	round(now time.Time, rows []world.Row) ([]order, error)
+	// round takes the samples of a window that ended now: of an interval's, or of a further one
+	// while a test runs.
+	round(now time.Time, rows []world.Row, intervals bool) ([]order, error)
+	// short says that windows are to follow one another.
+	short() bool
 	// anomalies so far.
 	anomalies() uint64
 }
@@ -43,15 +46,16 @@ func detectors() []detector {
 	return []detector{
 		{"classic", time.Minute, old(detect.Classic)},
 		{"contrast", time.Minute, old(detect.Contrast)},
-		{"default", time.Minute, byExperiment(time.Minute)},
-		{"default-10s", step, byExperiment(step)},
+		{"default-1m", time.Minute, byExperiment(time.Minute)},
+		{"default", time.Minute, byExperiment(step)},
 	}
 }
 
-func byExperiment(period time.Duration) func(world.Kind, uint64) (player, error) {
+// byExperiment has windows of a length while a test runs.
+func byExperiment(window time.Duration) func(world.Kind, uint64) (player, error) {
 	return func(_ world.Kind, seed uint64) (player, error) {
 		cfg := experiment.DefaultConfig()
-		cfg.Period = period
+		cfg.Window = window
 		return newExperiment(cfg, seed)
 	}
 }
@@ -89,7 +93,8 @@ func newSpecs(mode detect.Mode, kind world.Kind, seed uint64) (*specs, error) {
 	if kind == world.SmallJob {
 		return s, nil
 	}
-	elsewhere := world.New(world.Quiet, seed)
+	quiet := world.QuietOf(kind)
+	elsewhere := world.New(quiet, seed)
 	elsewhere.LikeVictimOf(world.New(kind, seed))
 	begin := epoch.Add(-(learningSamples + 1) * time.Minute)
 	var refs [learningTasks]detect.Ref
@@ -105,11 +110,11 @@ func newSpecs(mode detect.Mode, kind world.Kind, seed uint64) (*specs, error) {
 		at := begin.Add(time.Duration(k) * time.Minute)
 		for i := range refs {
 			if !elsewhere.Step() {
-				elsewhere = world.New(world.Quiet, seed+1)
+				elsewhere = world.New(quiet, seed+1)
 				elsewhere.LikeVictimOf(world.New(kind, seed))
 				elsewhere.Step()
 			}
-			if rows = elsewhere.Rows(rows[:0]); rows[0].Job == world.VictimJob {
+			if rows = rowsOf(elsewhere, rows[:0]); rows[0].Job == world.VictimJob {
 				s.samples = append(s.samples, detect.Sample{Ref: refs[i], At: at, Usage: rows[0].Usage,
 					CPI: rows[0].CPI})
 			}
@@ -122,7 +127,9 @@ func newSpecs(mode detect.Mode, kind world.Kind, seed uint64) (*specs, error) {
 	return s, nil
 }
 
-func (s *specs) round(now time.Time, rows []world.Row) (orders []order, err error) {
+func (s *specs) short() bool { return false }
+
+func (s *specs) round(now time.Time, rows []world.Row, _ bool) (orders []order, err error) {
 	orders = s.take(orders, s.ticks(now))
 	s.samples = s.samples[:0]
 	for i := range rows {
@@ -137,7 +144,8 @@ func (s *specs) round(now time.Time, rows []world.Row) (orders []order, err erro
 			}
 		}
 		s.seen[r.Container] = now
-		s.samples = append(s.samples, detect.Sample{Ref: s.refs[r.Container], At: now, Usage: r.Usage, CPI: r.CPI})
+		s.samples = append(s.samples, detect.Sample{Ref: s.refs[r.Container], At: now, Usage: r.Usage, CPI: r.CPI,
+			Misses: 1e6 * r.Caused})
 	}
 	for _, id := range gone(s.seen, now) {
 		orders = s.take(orders, s.d.Forget(now, id))
@@ -216,7 +224,9 @@ func newExperiment(cfg experiment.Config, seed uint64) (*trials, error) {
 		seen: map[string]time.Time{}, depths: map[string]float64{}}, nil
 }
 
-func (t *trials) round(now time.Time, rows []world.Row) (orders []order, err error) {
+func (t *trials) short() bool { return t.d.ShortWindows() }
+
+func (t *trials) round(now time.Time, rows []world.Row, intervals bool) (orders []order, err error) {
 	t.samples = t.samples[:0]
 	for i := range rows {
 		r := &rows[i]
@@ -236,7 +246,11 @@ func (t *trials) round(now time.Time, rows []world.Row) (orders []order, err err
 		t.d.Forget(id)
 		delete(t.refs, id)
 	}
-	orders = t.take(nil, t.d.Observe(now, t.samples))
+	if intervals {
+		orders = t.take(nil, t.d.ObserveAfter(1, now, t.samples))
+	} else {
+		orders = t.take(nil, t.d.Between(now, t.samples))
+	}
 	t.thrown = t.thrown[:0]
 	for _, c := range t.d.Trials() {
 		t.thrown = append(t.thrown, experiment.Thrown{Trial: c, On: t.coins.Float64() < c.P})

@@ -46,7 +46,7 @@ type options struct {
 
 // choose kinds and detectors by name.
 func (o *options) choose(kinds, only string) error {
-	all := slices.Concat(world.WithGuilty(), world.Calm())
+	all := slices.Concat(world.WithGuilty(), world.Calm(), world.QueuesWithGuilty(), world.CalmQueues())
 	o.kinds = all
 	if kinds != "" {
 		o.kinds = nil

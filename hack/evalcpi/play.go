@@ -55,37 +55,49 @@ type game struct {
 }
 
 // run a machine to its end. The window of ten seconds lies at a random step of each
-// interval; a throttle holds for the whole interval.
+// interval; a throttle holds for the whole interval. While a test runs there is a window in
+// each step, the interval's among them, and a throttle holds for the step.
 func (g *game) run() error {
 	var before uint64
-	at := g.phases.IntN(g.every)
+	at, done := g.phases.IntN(g.every), false
 	for g.m.Step() {
 		step := g.m.Now()
 		if step == g.m.Warm {
 			before = g.p.anomalies()
 		}
-		if step%g.every == at {
-			g.rows = g.m.Rows(g.rows[:0])
+		short, its, last := g.p.short(), step%g.every == at, step%g.every == g.every-1
+		if short || its {
+			g.rows = rowsOf(g.m, g.rows[:0])
 		}
 		if step >= g.m.Warm {
 			g.count(step)
 		}
-		if step%g.every != g.every-1 {
-			continue
+		if short || last && !done {
+			if err := g.judge(step, !short || its); err != nil {
+				return err
+			}
+			done = done || its
 		}
-		at = g.phases.IntN(g.every)
-		orders, err := g.p.round(epoch.Add(time.Duration(step+1)*10*time.Second), g.rows)
-		if err != nil {
-			return err
-		}
-		for i := range g.rows {
-			g.owner[g.rows[i].Container] = g.rows[i].Job
-		}
-		for _, o := range orders {
-			g.carryOut(o, step)
+		if last {
+			at, done = g.phases.IntN(g.every), false
 		}
 	}
 	g.res.anomalies = g.p.anomalies() - before
+	return nil
+}
+
+// judge the rows of a window: of an interval's, or of a further one.
+func (g *game) judge(step int, intervals bool) error {
+	orders, err := g.p.round(epoch.Add(time.Duration(step+1)*10*time.Second), g.rows, intervals)
+	if err != nil {
+		return err
+	}
+	for i := range g.rows {
+		g.owner[g.rows[i].Container] = g.rows[i].Job
+	}
+	for _, o := range orders {
+		g.carryOut(o, step)
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/quietcore/quietcore/hack/evalcpi/world"
@@ -32,18 +33,14 @@ func (s *study) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d machines of each kind, seeds %d to %d; machine *i* is the same for every detector.\n\n",
 		s.trials, s.seed, s.seed+uint64(s.trials)-1)
-	b.WriteString(columns)
-	for _, kind := range s.kinds {
-		for _, d := range s.detectors {
-			if c := s.find(kind, d.name); c != nil {
-				b.WriteString(c.row())
-			}
-		}
+	byQueue := func(k world.Kind) bool { return world.QuietOf(k) == world.QueueQuiet }
+	counted := func(k world.Kind) bool { return !byQueue(k) }
+	if slices.ContainsFunc(s.kinds, counted) {
+		s.table(&b, counted)
 	}
-	b.WriteString("\nAll kinds together:\n\n| | victim-hours | false caps | per 1,000 | recall, mean of the kinds | " +
-		"relief, mean of the kinds | innocents: probed, bitten, capped, min/vh |\n|---|---|---|---|---|---|---|\n")
-	for _, d := range s.detectors {
-		b.WriteString(s.total(d.name))
+	if slices.ContainsFunc(s.kinds, byQueue) {
+		b.WriteString("\nMachines without a PMU, on which waiting in the run queue judges:\n\n")
+		s.table(&b, byQueue)
 	}
 	if g := s.google; g != nil {
 		fmt.Fprintf(&b,
@@ -54,6 +51,23 @@ func (s *study) markdown() string {
 			g.classic.percent(), g.robust.percent(), g.banded.percent())
 	}
 	return b.String()
+}
+
+// table of some kinds, and of all of them together.
+func (s *study) table(b *strings.Builder, is func(world.Kind) bool) {
+	b.WriteString(columns)
+	for _, kind := range s.kinds {
+		for _, d := range s.detectors {
+			if c := s.find(kind, d.name); c != nil && is(kind) {
+				b.WriteString(c.row())
+			}
+		}
+	}
+	b.WriteString("\nAll kinds together:\n\n| | victim-hours | false caps | per 1,000 | recall, mean of the kinds | " +
+		"relief, mean of the kinds | innocents: probed, bitten, capped, min/vh |\n|---|---|---|---|---|---|---|\n")
+	for _, d := range s.detectors {
+		b.WriteString(s.total(d.name, is))
+	}
 }
 
 // row of the table.
@@ -79,13 +93,13 @@ func (c *cell) row() string {
 		r.probed/r.hours, r.bitten/r.hours, r.capped/r.hours, float64(r.anomalies)/r.hours)
 }
 
-// total of a detector over all kinds.
-func (s *study) total(name string) string {
+// total of a detector over some kinds.
+func (s *study) total(name string, is func(world.Kind) bool) string {
 	var sum result
 	var recall, relief float64
 	kinds := 0
 	for _, c := range s.cells {
-		if c.detector != name {
+		if c.detector != name || !is(c.kind) {
 			continue
 		}
 		sum.add(&c.sum)

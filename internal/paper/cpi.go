@@ -76,7 +76,7 @@ func (with *CPI) choose(o *replay.Options) error {
 		o.Config.Mode = detect.Classic
 	case "contrast":
 		o.Config.Mode = detect.Contrast
-	case "default", "experiment":
+	case "default":
 		c := experiment.DefaultConfig()
 		c.CapBatchMilli, c.CapBEMilli = o.Config.CapBatchMilli, o.Config.CapBEMilli
 		if c.Budget = cfg.CPI.Probe.Budget; with.Probe != nil {

@@ -34,6 +34,9 @@ type Trace struct {
 	Period time.Duration
 
 	rows []row
+	// windows says that rows tell how long their windows are: some may be a test's.
+	windows bool
+	longest float64 // of them, in seconds; 0: none was told
 }
 
 // Rows returns the number of rows.
@@ -46,6 +49,7 @@ type row struct {
 	container int32
 	release   int32   // of the job, by order of first mention; 0: not told
 	mpki      float64 // LLC misses in a thousand instructions; 0: not known
+	window    float64 // seconds from window to window; 0: the period
 }
 
 // misses a second, in a unit that is the same for all rows.
@@ -80,11 +84,12 @@ const (
 	colWait
 	colMPKI
 	colRelease
+	colWindow
 	columns
 )
 
 var columnNames = [columns]string{"time", "container", "job", "class", "usage", "cpi", "cycles", "instructions",
-	"platform", "wait", "mpki", "release"}
+	"platform", "wait", "mpki", "release", "window"}
 
 type reader struct {
 	in     *bufio.Reader
@@ -146,6 +151,9 @@ func Read(in io.Reader) (*Trace, error) {
 	if len(r.gaps) > 0 {
 		slices.Sort(r.gaps)
 		r.trace.Period = time.Duration(r.gaps[len(r.gaps)/2])
+	}
+	if r.trace.longest > 0 {
+		r.trace.Period = time.Duration(nanoseconds(r.trace.longest))
 	}
 	return r.trace, nil
 }
@@ -217,6 +225,7 @@ func (r *reader) readHeader() error {
 		r.has[c] = true
 		r.order = append(r.order, c)
 	}
+	r.trace.windows = r.has[colWindow]
 	var lacks []string
 	for _, c := range []column{colTime, colContainer, colJob, colClass, colUsage} {
 		if !r.has[c] {
@@ -308,6 +317,12 @@ func (r *reader) optional(this *row) (err error) {
 		if this.mpki, err = r.number(colMPKI, 0, 1e6); err != nil {
 			return err
 		}
+	}
+	if r.has[colWindow] && len(bytes.TrimSpace(r.fields[colWindow])) > 0 {
+		if this.window, err = r.number(colWindow, 0, 86400); err != nil {
+			return err
+		}
+		r.trace.longest = max(r.trace.longest, this.window)
 	}
 	if name := r.fields[colRelease]; r.has[colRelease] && len(name) > 0 {
 		if r.releases == nil {

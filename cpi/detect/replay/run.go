@@ -118,8 +118,11 @@ func newPlayer(t *Trace, o Options, emit func(*Line) error) (p player, near time
 	}
 	s := newSpecs(o)
 	if o.Experiment != nil {
-		p, err = newTrials(t, o, s, emit)
-		return p, o.Period / 2, err
+		p, err := newTrials(t, o, s, emit)
+		if err != nil {
+			return nil, 0, err
+		}
+		return p, p.near, nil
 	}
 	p, err = newWatcher(t, o, s, emit)
 	return p, 1, err

@@ -17,6 +17,7 @@ type trials struct {
 	d       *experiment.Detector
 	t       *Trace
 	o       Options
+	near    time.Duration // rows that are less apart belong together
 	specs   *specs
 	present []presence // of the trace's containers
 	emit    func(*Line) error
@@ -43,12 +44,27 @@ func newTrials(t *Trace, o Options, s *specs, emit func(*Line) error) (*trials, 
 	cfg.GivenSpecs = o.Specs != nil
 	cfg.MaxContainers = max(cfg.MaxContainers, len(t.Containers))
 	cfg.MaxJobs = max(cfg.MaxJobs, len(t.Containers))
-	cfg.Period = o.Period
+	cfg.Period, cfg.Window = o.Period, testWindow(t, &o)
 	d, err := experiment.New(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &trials{d: d, t: t, o: o, specs: s, emit: emit}, nil
+	return &trials{d: d, t: t, o: o, near: cfg.Window / 2, specs: s, emit: emit}, nil
+}
+
+// testWindow is how long windows are while a test runs: the period, but where rows tell. Of the
+// period's whole parts down to a sixth it is the closest to the configuration's.
+func testWindow(t *Trace, o *Options) time.Duration {
+	if !t.windows || o.Experiment.Window <= 0 {
+		return o.Period
+	}
+	parts := math.Round(float64(o.Period) / float64(o.Experiment.Window))
+	return time.Duration(float64(o.Period) / min(max(parts, 1), experiment.MostWindows))
+}
+
+// between says that rows are of a test's window, and no interval's.
+func (p *trials) between(rows []row) bool {
+	return rows[0].window > 0 && rows[0].window < 0.75*p.o.Period.Seconds()
 }
 
 // refOf the container of a row.
@@ -85,7 +101,7 @@ func (p *trials) round(now time.Time, rows []row) error {
 		if err != nil {
 			return err
 		}
-		if at := &p.present[r.container]; at.last > rows[0].at-int64(p.o.Period)/2 {
+		if at := &p.present[r.container]; at.last > rows[0].at-int64(p.near) {
 			p.dropped++ // a second row in one window
 			continue
 		}
@@ -98,7 +114,11 @@ func (p *trials) round(now time.Time, rows []row) error {
 			at.here = false
 		}
 	}
-	if err := p.emitAll(p.d.Observe(now, p.samples)); err != nil {
+	observe := p.d.Observe
+	if p.between(rows) {
+		observe = p.d.Between
+	}
+	if err := p.emitAll(observe(now, p.samples)); err != nil {
 		return err
 	}
 	p.coins = p.coins[:0]

@@ -19,6 +19,7 @@ type Job struct {
 	suffers   bool // from what disturbs the victim: the same work takes it longer
 	catchesUp bool // work that a throttle prevented is done later
 	skew      int  // steps by which its samples are late
+	inPool    bool // it shares the victim's CPUs
 	pods      []pod
 
 	backlog float64 // CPU-steps of work put off

@@ -24,6 +24,7 @@ const (
 	Churn      Kind = "churn"       // its pods live 3 to 7 minutes
 	SmallJob   Kind = "small-job"   // the victim is the only task of its job
 	Shed       Kind = "shed"        // the victim loses its load while it suffers
+	Rate       Kind = "rate"        // serves a steady rate, collects at times; its usage follows its CPI
 	RemoteTwin Kind = "remote-twin" // a louder one elsewhere keeps about the same hours
 	HeavyTails Kind = "heavy-tails" // noise of Student's t with 3 degrees of freedom
 	Missing    Kind = "missing"     // every fourth sample
@@ -47,7 +48,7 @@ const (
 // WithGuilty are the kinds with somebody to find, Calm those without.
 func WithGuilty() []Kind {
 	return []Kind{Base, Delayed, Steady, TwoWeak, Bandwidth, L3, SMT, LowDuty, BatchWave, Restarts, Churn, SmallJob,
-		Shed, RemoteTwin, HeavyTails, Missing, Skew}
+		Shed, Rate, RemoteTwin, HeavyTails, Missing, Skew}
 }
 
 // Calm are the kinds of which every cap is false.
@@ -78,11 +79,15 @@ func New(kind Kind, seed uint64) *Machine {
 	m.world = flat(m.Steps)
 	m.makeVictim()
 	m.makeInnocents(17 + r.IntN(6))
-	m.makeGuilty()
-	m.makeTrouble()
+	if QuietOf(kind) == QueueQuiet {
+		m.makePool()
+	} else {
+		m.makeGuilty()
+		m.makeTrouble()
+	}
 	for _, j := range m.Jobs {
 		j.cpi = math.Exp(0.35 * r.NormFloat64())
-		j.suffers = !j.Guilty && r.IntN(3) == 0
+		j.suffers = !j.Guilty && r.IntN(3) == 0 && m.pool == nil
 		if kind == Skew {
 			j.skew = r.IntN(4)
 		}
@@ -159,7 +164,8 @@ func (m *maker) makeGuilty() {
 	usual := func() pattern { return duty(r, steps, comes, 0.25, 0.5) }
 	delay := r.IntN(2)
 	switch m.Kind {
-	case Base, Restarts, SmallJob, Shed, HeavyTails, Missing, Skew, RemoteTwin, Delayed, L3, SMT, Bandwidth, Protected:
+	case Base, Restarts, SmallJob, Shed, Rate, HeavyTails, Missing, Skew, RemoteTwin, Delayed, L3, SMT, Bandwidth,
+		Protected:
 		j := m.culprit("antagonist", usual()).on(1+r.IntN(3), comes, steps)
 		if m.Kind == Protected {
 			j.Class = "OTHER"
@@ -244,6 +250,12 @@ func (m *maker) makeTrouble() {
 		}
 	case Shed:
 		v.shed = 2 + 2*r.Float64()
+	case Rate:
+		v.rate = true
+		for i := range v.load {
+			v.load[i] = float32(math.Exp(0.05 * r.NormFloat64()))
+		}
+		during(v.trend, bursts(r, steps, 0, 1.5*Minute, 20*Minute), 1.6+r.Float64())
 	case HeavyTails:
 		v.noise = heavy(r, steps)
 	case Missing:
@@ -264,14 +276,7 @@ func (m *maker) makeTrouble() {
 	case Diurnal:
 		steep := daily(steps, r.Float64(), 0.8)
 		v.follow = 0.2 + 0.2*r.Float64()
-		for i := range v.load {
-			v.load[i] *= steep[i]
-		}
-		for _, j := range m.Jobs {
-			for i := range j.demand {
-				j.demand[i] *= steep[i]
-			}
-		}
+		m.steepen(steep)
 	case Deploy, Deploy2x:
 		at, factor := m.Warm+r.IntN(30*Minute), 1.3
 		if m.Kind == Deploy2x {
@@ -285,5 +290,17 @@ func (m *maker) makeTrouble() {
 			j.suffers = true
 		}
 	default:
+	}
+}
+
+// steepen makes everybody's load follow a day.
+func (m *maker) steepen(day pattern) {
+	for i := range m.v.load {
+		m.v.load[i] *= day[i]
+	}
+	for _, j := range m.Jobs {
+		for i := range j.demand {
+			j.demand[i] *= day[i]
+		}
 	}
 }

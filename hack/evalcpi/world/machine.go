@@ -16,6 +16,9 @@ const (
 type Row struct {
 	Container, Job, Class string
 	Usage, CPI            float64
+	// Caused is how long protected containers waited for it, as CPU-seconds per second; of
+	// machines without CPIs, once a detector's shell has looked at Waits.
+	Caused float64
 }
 
 // VictimJob is the name of the victim's job.
@@ -33,6 +36,7 @@ type Machine struct {
 	guilty  []*Job
 	real    influence
 	shadow  influence
+	pool    *pool     // nil: the victim has CPUs of its own, and CPIs are counted
 	world   []float32 // factor on everybody's CPI: an external cause
 	missing float64
 
@@ -53,6 +57,10 @@ func (m *Machine) Step() bool {
 	m.step++
 	for _, j := range m.Jobs {
 		j.run(m.step)
+	}
+	if m.pool != nil {
+		m.moment = m.pool.run(m)
+		return true
 	}
 	m.moment = moment{slowed: float64(m.world[m.step])}
 	if m.real != nil {
@@ -92,6 +100,9 @@ func (m *Machine) Disturbance() (is, wouldBe float64) { return m.moment.disturb,
 // Rows are the samples of this step. Each call draws noise.
 func (m *Machine) Rows(rows []Row) []Row {
 	usage, cpi := m.v.sample(m.step, m.moment.slowed)
+	if m.pool != nil {
+		usage, cpi = m.pool.own, 0
+	}
 	if m.r.Float64() >= m.missing {
 		rows = append(rows, Row{Container: m.v.id(m.step), Job: VictimJob, Class: "LS", Usage: usage, CPI: cpi})
 	}
@@ -178,4 +189,7 @@ func (j *Job) Arrives() int {
 // without its troubles: a task of the same job elsewhere.
 func (m *Machine) LikeVictimOf(o *Machine) {
 	m.v.base, m.v.level, m.v.follow, m.v.load = o.v.base, o.v.level, o.v.follow, o.v.load
+	if m.pool != nil {
+		m.pool.share, m.pool.quota = o.pool.share, o.pool.quota
+	}
 }

@@ -15,6 +15,7 @@ type victim struct {
 	trend  []float32 // factor on its CPI by step that is its own: phases, collections, releases
 	noise  []float32 // factor on its CPI by step
 	shed   float64   // power by which its usage falls with what slows it; 0: some of it waits
+	rate   bool      // it serves a given rate of requests: whatever makes it slower shows in its usage, too
 	lives  []int     // steps at which a new container takes over
 	warms  bool      // a new container is slow in its first minute
 }
@@ -73,8 +74,11 @@ func (v *victim) sample(step int, slowed float64) (usage, cpi float64) {
 	if n := v.life(step); v.warms && n > 0 && step-v.lives[n-1] < Minute {
 		cpi *= 1.8
 	}
-	if v.shed > 0 {
+	switch {
+	case v.shed > 0:
 		return v.level * load * math.Pow(slowed, -v.shed), cpi
+	case v.rate:
+		return v.level * load * cpi / v.base, cpi
 	}
 	// The same work takes longer, but some of it waits.
 	return v.level * load * math.Sqrt(slowed), cpi

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // run plays a machine and returns the sums of what the guilty did and would have done.
@@ -21,8 +23,9 @@ func run(t *testing.T, kind Kind, seed uint64, each func(*Machine)) (is, wouldBe
 }
 
 func TestEveryKindIsWhatItSays(t *testing.T) {
-	for _, kind := range slices.Concat(WithGuilty(), Calm()) {
-		guilty := slices.Contains(WithGuilty(), kind)
+	disturbed := slices.Concat(WithGuilty(), QueuesWithGuilty())
+	for _, kind := range slices.Concat(disturbed, Calm(), CalmQueues()) {
+		guilty := slices.Contains(disturbed, kind)
 		for seed := range uint64(5) {
 			is, wouldBe := run(t, kind, seed, nil)
 			if kind != Protected && guilty != (is > 0) {
@@ -37,7 +40,7 @@ func TestEveryKindIsWhatItSays(t *testing.T) {
 }
 
 func TestThrottleHelpsTheVictim(t *testing.T) {
-	for _, kind := range WithGuilty() {
+	for _, kind := range slices.Concat(WithGuilty(), QueuesWithGuilty()) {
 		is, wouldBe := run(t, kind, 3, func(m *Machine) {
 			for _, j := range m.Jobs {
 				if j.Guilty {
@@ -125,4 +128,23 @@ func TestNoise(t *testing.T) {
 	if sd := math.Sqrt(squares/float64(len(n)) - mean*mean); math.Abs(mean-1) > 0.01 || math.Abs(sd-0.089) > 0.005 {
 		t.Errorf("mean %.4f, deviation %.4f; want 1 and 0.089", mean, sd)
 	}
+}
+
+// TestAPoolHandsOutItsCPUs: nobody gets more than it wants, together they get no more than there
+// is, the victim gets what its weight is worth, and it waits the longer the more others want.
+func TestAPoolHandsOutItsCPUs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := &pool{cpus: rapid.Float64Range(1, 64).Draw(t, "CPUs"), slices: rapid.Float64Range(0, 2).Draw(t, "slices")}
+		p.share = p.cpus * rapid.Float64Range(0.05, 1).Draw(t, "share")
+		want := p.cpus * rapid.Float64Range(0.01, 1).Draw(t, "want")
+		was := -1.0
+		for others := 0.0; others <= 2; others += 0.1 {
+			waits, own := p.waits(want, others*p.cpus)
+			if !(waits >= was-1e-9) || own > want || own < min(want, p.share)-1e-9 {
+				t.Fatalf("%v of %v CPUs wanted, %v by others: %v waited, %v had", want, p.cpus, others*p.cpus, waits,
+					own)
+			}
+			was = waits
+		}
+	})
 }
