@@ -2,6 +2,7 @@ package cpi
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/quietcore/quietcore/cpuset"
 )
@@ -36,6 +37,12 @@ type Container struct {
 	Capped bool
 }
 
+// HostNamespace is that of units of the host. None of Kubernetes has such a name.
+const HostNamespace = "(host)"
+
+// OfHost says that a job is a unit of the host.
+func OfHost(job string) bool { return strings.HasPrefix(job, HostNamespace+"/") }
+
 // String returns namespace/pod/container.
 func (c *Container) String() string { return c.Namespace + "/" + c.Pod + "/" + c.Name }
 
@@ -46,6 +53,8 @@ func (c *Container) MayBeCapped() (bool, string) {
 		return false, "exempt"
 	case c.Class == Batch, c.Class == BE, c.Capping == CapAllowed:
 		return true, ""
+	case c.Class == Host:
+		return false, "a service of the host"
 	}
 	return false, "of class " + c.Class.String()
 }
@@ -72,11 +81,15 @@ const (
 	Batch
 	// BE is a container of class BE without one: Kubernetes' BestEffort.
 	BE
+	// Host is no container: a unit of the host's services, or the kernel's threads. It is a
+	// suspect, and never a victim and never capped.
+	Host
 )
 
 // classNames lists the names in the order of the classes.
-func classNames() [6]string {
-	return [...]string{Other: "OTHER", LSE: "LSE", LSR: "LSR", LS: "LS", Batch: "BATCH", BE: "BE"}
+func classNames() [7]string {
+	return [...]string{Other: "OTHER", LSE: "LSE", LSR: "LSR", LS: "LS", Batch: "BATCH", BE: "BE",
+		Host: "HOST"}
 }
 
 func (c Class) String() string { return classNames()[c] }

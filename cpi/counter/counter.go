@@ -411,7 +411,11 @@ func (c *Counter) bank(cpu, bank int) []Counts {
 
 // take adds a bank to the totals and empties it. The program must not be writing it.
 func (c *Counter) take(cpu, bank int) {
-	take(c.total.slots, c.bank(cpu, bank))
+	rows := c.bank(cpu, bank)
+	if c.options.ByCPU {
+		c.window.rows = appendRows(c.window.rows, cpu, rows)
+	}
+	take(c.total.slots, rows)
 	c.total.takeMachine(&c.cpus[cpu].Machine[bank])
 }
 

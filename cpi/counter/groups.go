@@ -209,6 +209,11 @@ func (c *Counter) retire() {
 		c.total.slots[other].add(&c.total.slots[slot])
 		c.total.slots[slot] = Counts{}
 	}
+	for i := range c.window.rows {
+		if r := &c.window.rows[i]; slices.Contains(retiring, uint32(r.Group)) {
+			r.Group = other // another group may have the slot before the next reading
+		}
+	}
 	if c.options.Waits == WaitsByCause {
 		c.forgetWaits(retiring)
 	}

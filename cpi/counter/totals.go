@@ -1,6 +1,9 @@
 package counter
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+)
 
 // Indexes of the program's faults, in the order of counter.bpf.c.
 const (
@@ -36,6 +39,27 @@ func take(totals, rows []Counts) {
 		totals[slot].add(r)
 		*r = Counts{}
 	}
+}
+
+// appendRows adds what was done on a CPU, by slot. Other is no group.
+func appendRows(to []Row, cpu int, rows []Counts) []Row {
+	for slot := other + 1; slot < min(len(rows), math.MaxUint16); slot++ {
+		r := &rows[slot]
+		if r.OnCPU < leastRow {
+			continue
+		}
+		to = append(to, Row{CPU: uint16(cpu), Group: uint16(slot), OnCPU: float32(r.OnCPU),
+			Instructions: r.whole(Instructions, r.Counted), Misses: r.whole(LLCMisses, r.CountedMisses)})
+	}
+	return to
+}
+
+// whole is an event in all of the time, of which it was counted in a part.
+func (c *Counts) whole(e Event, counted uint64) float32 {
+	if counted == 0 {
+		return 0
+	}
+	return float32(float64(c.Events[e]) * float64(c.OnCPU) / float64(counted))
 }
 
 // total is everything since Open.

@@ -150,6 +150,8 @@ type Options struct {
 	// Skip are CPUs that are left alone: they get no event and no call. SetSkip changes
 	// them.
 	Skip cpuset.Set
+	// ByCPU has readings say what each group did on each CPU.
+	ByCPU bool
 	// StandIns replace events. If empty, events without hardware are absent. If one
 	// replaces cycles, instructions or reference cycles, no hardware event is opened:
 	// the two are never mixed.
@@ -188,6 +190,17 @@ type Wait struct {
 	Victim, By  string // ids; By is empty for what is not followed
 	Nanoseconds uint64
 }
+
+// Row is what a group did on a CPU since the reading before. Events are those of its time there:
+// what was counted in a part of it is taken to have gone on in the rest.
+type Row struct {
+	CPU, Group           uint16  // an index of Reading.Groups
+	OnCPU                float32 // nanoseconds
+	Instructions, Misses float32
+}
+
+// leastRow is the least time of a row, in nanoseconds.
+const leastRow = 1e6
 
 // Faults count, since Open, what was dropped and why. Time is charged nevertheless.
 type Faults struct {
@@ -228,7 +241,10 @@ type Reading struct {
 	Cost, MostCost, PerRun time.Duration
 	ReadCost               [numEvents]time.Duration
 	// Waits are those that ended in this window, sorted by victim and cause; WaitsByCause only.
-	Waits  []Wait
+	Waits []Wait
+	// Rows are in no order, and a group may have several of a CPU; Options.ByCPU only. What ran
+	// for less than a millisecond is left out. The counter keeps none of them.
+	Rows   []Row
 	Faults Faults
 	CPUs   int // that were counted
 }

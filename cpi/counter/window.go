@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -23,6 +24,8 @@ type window struct {
 	reopened [numEvents]int
 	began    []spent // by CPU, when the window was opened
 	why      [numEvents]string
+	rows     []Row // by slot, since the last reading
+	mostRows int   // how many there may be
 	leftOut  [numEvents]bool
 	leftWhy  string
 }
@@ -106,6 +109,7 @@ func (c *Counter) Enable(dst *Reading) error {
 			return errors.Join(fmt.Errorf("start counting: %w", err), c.disable())
 		}
 	}
+	c.window.rows = c.window.rows[:0] // from before the window
 	c.activeCPUs = 0
 	for _, in := range c.active {
 		if in {
@@ -332,6 +336,9 @@ func (c *Counter) disable() error {
 		return nil
 	}
 	c.window.open = false
+	if c.options.ByCPU {
+		c.window.rows = slices.Grow(c.window.rows, c.window.mostRows+c.window.mostRows/8)
+	}
 	var failed error
 	c.activeCPUs = 0
 	for cpu, in := range c.active {
@@ -396,7 +403,27 @@ func (c *Counter) fill(dst *Reading, at time.Duration) error {
 	for _, g := range c.groups.sorted {
 		dst.Groups = append(dst.Groups, Group{ID: g.id, Counts: c.total.slots[g.slot]})
 	}
+	c.readRows(dst)
 	return c.readWaits(dst)
+}
+
+// readRows hands over the rows since the last reading.
+func (c *Counter) readRows(dst *Reading) {
+	if !c.options.ByCPU {
+		return
+	}
+	at := make([]uint16, c.slots()) // of a slot in dst.Groups, plus one
+	for i, g := range c.groups.sorted[:min(len(c.groups.sorted), math.MaxUint16-1)] {
+		at[g.slot] = uint16(i) + 1
+	}
+	kept := c.window.rows[:0]
+	for _, r := range c.window.rows {
+		if r.Group = at[r.Group]; r.Group > 0 {
+			r.Group--
+			kept = append(kept, r)
+		}
+	}
+	dst.Rows, c.window.rows, c.window.mostRows = kept, nil, max(len(kept), c.window.mostRows*7/8)
 }
 
 // collect flushes every CPU and takes its frozen bank.

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,7 +30,8 @@ type Finding struct {
 	Why         string
 	Suspects    []Suspect
 	Antagonists []*cpi.Container
-	Evidence    *sample.Evidence // which resource; nil: unasked
+	Evidence    *sample.Evidence  // which resource; nil: unasked
+	Names       map[string]string // namespace/pod/container of the last window's, by ID; with Evidence
 	// Of a command and an outcome:
 	Command detect.CommandKind
 	Target  *cpi.Container
@@ -102,12 +102,10 @@ func (l *Loop) report(f *Finding) {
 	l.o.OnFinding(f)
 }
 
-// explain says which resource the victim lacked, by its own history.
+// explain says which resource the victim lacked, by its own history and what ran beside it.
 func (l *Loop) explain(f *Finding) {
-	accused := f.Suspects[:min(len(f.Suspects), max(len(f.Antagonists), 1))] // the most suspicious come first
-	sibling := slices.ContainsFunc(accused, func(s Suspect) bool { return s.Shares == "core" })
-	e := l.queue.blame(f, l.o.History(f.Victim.ID), sibling)
-	f.Evidence = &e
+	e := l.queue.blame(f, l.o.History(f.Victim.ID), l.topology)
+	f.Evidence, f.Names = &e, l.queue.names
 	if f.Why != "" {
 		f.Why += "; "
 	}

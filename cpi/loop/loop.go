@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,6 +130,8 @@ type memory interface {
 // accounts say what a detector has in force. It is called under the loop's lock.
 type accounts interface {
 	throttles(now time.Time) []Throttle
+	// short is how long windows are to be that follow one another; 0: they are not.
+	short() time.Duration
 }
 
 // queued is a window that waits for the detector.
@@ -225,6 +228,14 @@ func (l *Loop) Questions() []cpi.Question {
 	return l.detector.questions()
 }
 
+// Short is how long the windows are to be that follow one another now, for sampler.Options;
+// 0: there is one in each interval.
+func (l *Loop) Short() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.accounts.short()
+}
+
 // Throttles lists the containers that the detector has throttled now.
 func (l *Loop) Throttles() []Throttle {
 	l.mu.Lock()
@@ -232,11 +243,11 @@ func (l *Loop) Throttles() []Throttle {
 	return l.accounts.throttles(l.now())
 }
 
-// Jobs lists the jobs that the detector knows.
+// Jobs lists the jobs that the detector knows. Units of the host are none.
 func (l *Loop) Jobs() []detect.JobInfo {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.memory.jobs(l.now())
+	return slices.DeleteFunc(l.memory.jobs(l.now()), func(j detect.JobInfo) bool { return cpi.OfHost(j.Job) })
 }
 
 // SetSpecs gives the detector the cluster's specs, valid for the duration good. It

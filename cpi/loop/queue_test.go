@@ -93,3 +93,58 @@ func TestTheQueueJudgesByExperiment(t *testing.T) {
 		}
 	})
 }
+
+// Who really ran on the victim's siblings is named, and makes them the resource: where the suspect
+// ran elsewhere it was not they, whatever CPUs it might have run on.
+func TestWhoRanBesideTheVictimIsEvidence(t *testing.T) {
+	for _, c := range []struct {
+		where    string
+		sibling  bool
+		resource sample.Resource
+		want     string
+	}{
+		{"sibling", true, sample.Sibling, "resource: SMT sibling (on its SMT siblings: default/batch/main 0.90 CPUs"},
+		{"elsewhere", false, sample.Unknown, "resource: unknown (in its L3 domain: default/batch/main 0.90 CPUs"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
+			n.noisy = bursts
+			n.alter = func(w *sampler.Window) *sampler.Window {
+				at := 0
+				for _, cpu := range w.Topology.CPUs() {
+					if w.Topology.CoreOf(cpu.ID) == w.Topology.CoreOf(0) == c.sibling && cpu.ID != 0 {
+						at = cpu.ID
+					}
+				}
+				rows := []sample.Row{{CPU: 0, Who: 1, OnCPU: 5}, {CPU: at, Who: 0, OnCPU: 9}}
+				w.ByCPU = sample.NewByCPU(10, []string{"batch-main", "web-0-main"}, len(rows),
+					func(i int) sample.Row { return rows[i] }, nil)
+				return w
+			}
+			l, err := New(Options{
+				Detector: config(), Submit: n.submit, Clock: Clock{Boot: n.boot},
+				OnFinding: func(f *Finding) { n.found = append(n.found, *f) },
+				History: func(string) []sample.Sample {
+					return []sample.Sample{{CPI: 1, Reference: true}, {CPI: 2.5, Reference: true}}
+				},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.drive(l, 60)
+			at := slices.IndexFunc(n.found, func(f Finding) bool {
+				return f.Kind == detect.AnalysisEvent && len(f.Antagonists) > 0
+			})
+			if at < 0 {
+				t.Fatal("nobody was found")
+			}
+			f := &n.found[at]
+			if f.Evidence.Resource != c.resource || !strings.Contains(f.Why, c.want) {
+				t.Errorf("batch ran %s: %s", c.where, f.Why)
+			}
+			if f.Names["batch-main"] != "default/batch/main" {
+				t.Errorf("batch is called %q", f.Names["batch-main"])
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -46,7 +47,11 @@ func (t *trials) take(w *queued, now time.Time) (orders []order, unsaved bool) {
 	t.l.follow(w, t.put, t.forget)
 	found := map[string]*Finding{}
 	clear(t.ended)
-	t.handle(t.d.ObserveAfter(t.steps(w), now, t.samples), now, found)
+	if w.Between {
+		t.handle(t.d.Between(now, t.samples), now, found)
+	} else {
+		t.handle(t.d.ObserveAfter(t.steps(w), now, t.samples), now, found)
+	}
 	t.learn()
 	t.coins = t.coins[:0]
 	for _, trial := range t.d.Trials() {
@@ -222,11 +227,15 @@ func (t *trials) throttles(time.Time) (list []Throttle) {
 		test := t.d.TestOf(c.Pair)
 		one := Throttle{Target: target, Victim: test.Victim, Verdict: test.Stage == experiment.Verdict}
 		least := t.l.o.Experiment.Threshold
-		if one.Verdict {
+		switch {
+		case one.Verdict && c.P < 1:
 			one.Why = fmt.Sprintf("it disturbs %s: its test has an e-value of %.3g, %.0f is a verdict; in one of %.0f "+
 				"windows, at random, it is let go to see whether that still holds", c.Pair.Victim, test.E, least,
 				1/(1-c.P))
-		} else {
+		case one.Verdict:
+			one.Why = fmt.Sprintf("it disturbs %s: its test has an e-value of %.3g, %.0f is a verdict; at random it "+
+				"is let go for a while to see whether that still holds", c.Pair.Victim, test.E, least)
+		default:
 			one.Why = fmt.Sprintf("it is tested whether it disturbs %s: throttled in this window by a coin that says "+
 				"so with probability %.2g; e-value %.3g so far, %.0f is a verdict", c.Pair.Victim, c.P, test.E, least)
 		}
@@ -251,6 +260,14 @@ func (t *trials) victimOf(job string) *cpi.Container {
 		return t.d.TestOf(c.Pair).Victim
 	}
 	return nil
+}
+
+// short is how long the next windows are to be.
+func (t *trials) short() time.Duration {
+	if t.d.ShortWindows() {
+		return t.l.o.Experiment.Window
+	}
+	return 0
 }
 
 func (t *trials) questions() []cpi.Question { return t.d.Questions() }
@@ -306,7 +323,8 @@ func (t *trials) tellCoins(now time.Time) {
 		test := t.d.TestOf(c.Pair)
 		if test.Victim != nil {
 			t.l.report(&Finding{Kind: TestEvent, At: at(now), Victim: test.Victim, Target: t.someOf(c.Pair.Suspect),
-				Until: at(now.Add(t.period)), Test: &Test{Job: c.Pair.Suspect, P: c.P, On: c.On, E: test.E,
+				Until: at(now.Add(cmp.Or(t.short(), t.period))),
+				Test: &Test{Job: c.Pair.Suspect, P: c.P, On: c.On, E: test.E,
 					Verdict: test.Stage == experiment.Verdict, Arms: test.Arms, Harm: test.Harm}})
 		}
 	}

@@ -49,18 +49,31 @@ func TestByExperiment(t *testing.T) {
 		n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
 		n.noisy = bursts
 		learned := 0
+		n.alter = func(w *sampler.Window) *sampler.Window {
+			for i := range w.Containers {
+				if w.Containers[i].Pod == "batch" {
+					w.Containers[i].Usage *= 0.95 // 7 % of that is no whole percent
+				}
+			}
+			return w
+		}
 		l := n.byExperiment(func(o *Options) { o.OnLearned = func(list []detect.Learned) { learned += len(list) } })
 		n.drive(l, 240)
 		for _, e := range n.events {
 			switch e := e.(type) {
 			case policy.CapVerdict:
-				if e.ID != "batch-main" || e.For != 2*time.Minute || e.Milli < 10 {
+				if e.ID != "batch-main" || e.For != 2*time.Minute || e.Milli < 10 || e.Milli%10 != 0 {
 					t.Errorf("%+v", e)
 				}
 			case policy.CapReleased:
 				if e.ID != "batch-main" {
 					t.Errorf("%+v", e)
 				}
+			}
+		}
+		for _, f := range n.found {
+			if f.Command == detect.DoCap && (f.Milli < 10 || f.Milli%10 != 0) {
+				t.Errorf("a finding of %dm", f.Milli)
 			}
 		}
 		for _, want := range []string{"batch CPUTested", "batch CPUCapped", "batch CPUCapLifted"} {

@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quietcore/quietcore/cpi"
@@ -30,7 +31,7 @@ func (p *watcher) take(w *queued, now time.Time) (orders []order, unsaved bool) 
 		orders = append(orders, p.handle(p.d.Forget(now, id), now)...)
 	})
 	orders = append(orders, p.handle(p.d.Observe(now, p.samples), now)...)
-	p.l.o.OnLearned(p.d.Learned())
+	p.l.o.OnLearned(slices.DeleteFunc(p.d.Learned(), func(x detect.Learned) bool { return cpi.OfHost(x.Job) }))
 	return orders, false
 }
 
@@ -42,6 +43,8 @@ func (p *watcher) tick(now time.Time) []order { return p.handle(p.d.Tick(now), n
 func (p *watcher) refuse(o *order, now time.Time, why string) {
 	p.handle(p.d.Refuse(now, o.command, why), now) // a refusal orders nothing
 }
+
+func (p *watcher) short() time.Duration { return 0 }
 
 func (p *watcher) questions() []cpi.Question { return p.d.Questions() }
 

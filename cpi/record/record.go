@@ -100,6 +100,7 @@ func (r *Recorder) recordAnalysis(f *loop.Finding) {
 		return
 	}
 	e.CPI, e.Threshold, e.Verdict, e.Why = f.CPI, f.Threshold, verdict(f.Verdict), f.Why
+	e.Evidence = evidence(f)
 	if s := f.Spec; s != nil {
 		n := &f.Normal
 		e.Spec = incidents.Spec{Mean: n.CPI, StdDev: n.StdDev, Platform: s.Platform, Band: n.Band, Samples: n.Samples,

@@ -75,6 +75,8 @@ type Window struct {
 	Reference bool
 	// ByQueue says that this machine has no CPI, but Queue.
 	ByQueue bool
+	// ByCPU says who ran where; nil: it is not known.
+	ByCPU *ByCPU
 }
 
 // Judge compares two edges. It never fails: the results say what is wrong with them.

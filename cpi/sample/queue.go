@@ -7,12 +7,16 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/quietcore/quietcore/cpi"
 )
 
 // Delay is how long tasks of a container waited until they followed another one on a CPU.
 type Delay struct {
-	By  string // container ID; empty: what is no container, such as the host's services
+	By  string // container ID; empty: what is neither a container nor a unit of the host
 	For time.Duration
+	// Host says that By is a unit of the host's services.
+	Host bool
 }
 
 // Wait is a Delay of a window, with whose it was.
@@ -60,6 +64,8 @@ func (j *judge) delayed(w *Window) {
 		if r == nil || r.Dropped != None || !r.HasWait || d.By == d.Victim {
 			continue
 		}
+		by := index[d.By]
+		d.Host = by != nil && by.Class == cpi.Host
 		r.Delays = append(r.Delays, d.Delay)
 		if d.By != "" && r.Class.LatencySensitive() {
 			caused[d.By] += d.For
@@ -92,7 +98,7 @@ func (j *judge) queue(r *Result, before, now *Group) float64 {
 	}
 	var behind time.Duration
 	for _, d := range r.Delays {
-		if d.By != "" {
+		if d.By != "" && !d.Host {
 			behind += d.For
 		}
 	}

@@ -28,8 +28,8 @@ func starved() (from, to *Edge) {
 			Account: Account{Known: true, Before: 10 * time.Second, After: 10 * time.Second, Pressure: true}},
 	}
 	to.Causes = true
-	to.Delays = []Wait{{"web", Delay{"", time.Second}}, {"web", Delay{"batch", 2 * time.Second}},
-		{"web", Delay{"web", time.Second}}}
+	to.Delays = []Wait{{"web", Delay{By: "", For: time.Second}}, {"web", Delay{By: "batch", For: 2 * time.Second}},
+		{"web", Delay{By: "web", For: time.Second}}}
 	return from, to
 }
 
@@ -52,6 +52,11 @@ func TestQueueIsWhatOthersTook(t *testing.T) {
 		"it hardly ran": {func(_, to *Edge) {
 			to.Groups[0].OnCPU, to.Groups[0].Account = time.Microsecond, Account{}
 		}, 0},
+		"batch is a unit of the host": {func(from, to *Edge) {
+			unit := *to.Groups[1].Container
+			unit.Class = cpi.Host
+			from.Groups[1].Container, to.Groups[1].Container = &unit, &unit
+		}, 1},
 		"causes are not known": {func(_, to *Edge) { to.Causes = false }, 0},
 		"no bound of a ratio":  {func(_, to *Edge) { to.Delays[1].For = 1e6 * time.Second }, mostQueue},
 	} {
@@ -68,7 +73,7 @@ func TestDelaysNameWhoHadTheCPU(t *testing.T) {
 	from, to := starved()
 	w := Judge(from, to, Hardware(window))
 	web, batch := &w.Containers[0], &w.Containers[1]
-	if len(web.Delays) != 2 || web.Delays[0] != (Delay{"batch", 2 * time.Second}) || web.Delays[1].By != "" {
+	if len(web.Delays) != 2 || web.Delays[0] != (Delay{By: "batch", For: 2 * time.Second}) || web.Delays[1].By != "" {
 		t.Errorf("%+v", web.Delays)
 	}
 	if batch.Caused != 0.2 || web.Caused != 0 {
@@ -104,7 +109,7 @@ func TestAShortWaitIsNoChange(t *testing.T) {
 func TestBlameOfTheQueue(t *testing.T) {
 	history := windows(Sample{Queue: 1.1, Pressure: 0.02, Wait: 0.1, HasWait: true},
 		Sample{Queue: 2, Pressure: 0.6, Wait: 0.5, HasWait: true}, 3)
-	e := BlameQueue(history, 1.4, []Delay{{"b", 9 * time.Second}, {"", time.Second}})
+	e := BlameQueue(history, 1.4, []Delay{{By: "b", For: 9 * time.Second}, {By: "", For: time.Second}})
 	const want = "resource: queue (waited for default/batch/main 90 %, what is no container 10 %, " +
 		"waited 10 % of its time, now 50 %, work took 1.10 times as long as alone, now 2.00, " +
 		"CPU pressure 2 %, now 60 %)"
@@ -124,8 +129,8 @@ func TestQueueIsBounded(t *testing.T) {
 		from, to := starved()
 		id := rapid.SampledFrom([]string{"", "web", "batch", "gone", "a", "b", "c", "d", "e", "f"})
 		to.Delays = rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Wait {
-			return Wait{id.Draw(t, "victim"), Delay{id.Draw(t, "by"),
-				time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "for"))}}
+			return Wait{id.Draw(t, "victim"), Delay{By: id.Draw(t, "by"),
+				For: time.Duration(rapid.Int64Range(0, 1e12).Draw(t, "for"))}}
 		}), 0, 40).Draw(t, "delays")
 		to.Groups[0].OnCPU = time.Duration(rapid.Int64Range(0, int64(5*time.Second)).Draw(t, "ran"))
 		for _, r := range Judge(from, to, Hardware(window)).Containers {

@@ -34,6 +34,14 @@ type Evidence struct {
 	Waited    bool    // it waited for CPUs longer than before, too
 	Good, Bad Means   // windows within the threshold, and beyond
 	By        []Delay // what had the CPU while it waited, in the last window, the longest first
+	Beside    *Beside // what ran beside it in the last window; nil: it is not known
+}
+
+// Near is what may have disturbed a victim from beside it.
+type Near struct {
+	// Sibling says that a suspect ran on its cores, or may have where that is not known.
+	Sibling bool
+	Beside  *Beside // nil: it is not known
 }
 
 // A change below these is none: windows of an undisturbed job differ as much.
@@ -45,10 +53,9 @@ const (
 )
 
 // Blame tells from a victim's own history, oldest first, which resource it lacked in the last
-// windows in which its CPI was above the threshold. sibling says that a suspect may run on its
-// cores. Waiting is no part of CPI, and is what was lacking only where nothing else explains
-// that; frequency explains a CPI in reference cycles only.
-func Blame(history []Sample, threshold float64, sibling bool) Evidence {
+// windows in which its CPI was above the threshold. Waiting is no part of CPI, and is what was
+// lacking only where nothing else explains that; frequency explains a CPI in reference cycles only.
+func Blame(history []Sample, threshold float64, near Near) Evidence {
 	const most = 5 // windows that count as the present
 	var good, bad []*Sample
 	for i := range slices.Backward(history) {
@@ -61,16 +68,22 @@ func Blame(history []Sample, threshold float64, sibling bool) Evidence {
 			bad = append(bad, s)
 		}
 	}
-	e := Evidence{Good: means(good), Bad: means(bad)}
-	e.Resource, e.Waited = e.resource(sibling), e.Bad.Wait > e.Good.Wait+waits
+	e := Evidence{Good: means(good), Bad: means(bad), Beside: near.Beside}
+	e.Resource, e.Waited = e.resource(&near), e.Bad.Wait > e.Good.Wait+waits
 	if e.Resource == Unknown && e.Waited {
 		e.Resource = Queue
 	}
 	return e
 }
 
-func (e *Evidence) resource(sibling bool) Resource {
+// resource is what explains the CPI. Nobody has taken the cache or the memory of a victim beside
+// which nobody ran: it does something else than before.
+func (e *Evidence) resource(near *Near) Resource {
 	g, b := &e.Good, &e.Bad
+	inL3, onNode := true, true
+	if at := near.Beside; at != nil {
+		inL3, onNode = at.L3.All.CPUs >= leastNamed, at.Node.All.CPUs >= leastNamed
+	}
 	if g.Windows == 0 || b.Windows == 0 {
 		return Unknown
 	}
@@ -78,11 +91,11 @@ func (e *Evidence) resource(sibling bool) Resource {
 	switch {
 	case !b.countedInCoreCycles && b.Speed < slower*g.Speed && g.Speed/b.Speed >= math.Sqrt(b.CPI/g.CPI):
 		return Frequency
-	case b.MPKI >= someMisses && misses >= moreMisses:
+	case b.MPKI >= someMisses && misses >= moreMisses && inL3:
 		return Cache
-	case b.MPKI >= someMisses && misses > 1/moreMisses:
+	case b.MPKI >= someMisses && misses > 1/moreMisses && onNode:
 		return Memory
-	case sibling && (math.IsNaN(b.MPKI) || b.MPKI < someMisses):
+	case near.Sibling && (math.IsNaN(b.MPKI) || b.MPKI < someMisses):
 		return Sibling
 	}
 	return Unknown
@@ -102,6 +115,10 @@ func (e *Evidence) Text(name func(id string) string) string {
 		text += sep + by
 		sep = ", "
 	}
+	if beside := e.beside(name); beside != "" {
+		text += sep + beside
+		sep = ", "
+	}
 	if e.Good.Windows == 0 || e.Bad.Windows == 0 {
 		return text + sep + "no window to compare with)"
 	}
@@ -118,6 +135,38 @@ func (e *Evidence) Text(name func(id string) string) string {
 	say("work took %.2f times as long as alone, now %.2f", e.Good.Queue, e.Bad.Queue)
 	say("CPU pressure %.0f %%, now %.0f %%", 100*e.Good.Pressure, 100*e.Bad.Pressure)
 	return text + ")"
+}
+
+// beside says who ran where the resource is, and what nobody had.
+func (e *Evidence) beside(name func(id string) string) string {
+	at := e.Beside
+	if at == nil {
+		return ""
+	}
+	text := ""
+	switch e.Resource {
+	case Sibling:
+		text = at.Sibling.text("on its SMT siblings", name)
+	case Cache, Unknown:
+		text = at.L3.text("in its L3 domain", name)
+	case Memory:
+		text = at.Node.text("on its NUMA node", name)
+	case Queue, Frequency:
+	}
+	const least = 0.01
+	for _, t := range []struct {
+		what  string
+		share float64
+	}{{"the hypervisor took", at.Steal}, {"interrupts took", at.Interrupts}} {
+		if t.share < least {
+			continue
+		}
+		if text != "" {
+			text += ", "
+		}
+		text += fmt.Sprintf("%s %.0f %% of its CPUs", t.what, 100*t.share)
+	}
+	return text
 }
 
 func means(of []*Sample) Means {

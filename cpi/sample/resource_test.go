@@ -56,7 +56,7 @@ func TestWhichResourceWasLacking(t *testing.T) {
 		{"it was never well", bad(func(*Sample) {}), bad(func(*Sample) {}), true,
 			"resource: unknown (no window to compare with)"},
 	} {
-		e := Blame(windows(c.good, c.bad, 3), 1.5, c.sibling)
+		e := Blame(windows(c.good, c.bad, 3), 1.5, Near{Sibling: c.sibling})
 		if text := e.String(); !strings.HasPrefix(text, c.want) {
 			t.Errorf("%s: %s, want %s", c.what, text, c.want)
 		}
@@ -70,10 +70,10 @@ func TestOldWindowsAreNoEvidence(t *testing.T) {
 	now := Sample{CPI: 2, MPKI: 2, HasMPKI: true, Reference: true}
 	core := Sample{CPI: 1.4, MPKI: 90, HasMPKI: true}
 	list := append(windows(old, core, 3), windows(good, now, 3)...)
-	if e := Blame(list, 1.5, false); e.Resource != Memory || e.Bad.Windows != 3 || e.Good.Windows != 10 {
+	if e := Blame(list, 1.5, Near{}); e.Resource != Memory || e.Bad.Windows != 3 || e.Good.Windows != 10 {
 		t.Errorf("%+v", e)
 	}
-	if e := Blame(nil, 1.5, true); e.Resource != Unknown {
+	if e := Blame(nil, 1.5, Near{Sibling: true}); e.Resource != Unknown {
 		t.Errorf("of nothing: %+v", e)
 	}
 }
@@ -90,7 +90,7 @@ func TestBlameIsNeverEmptyHanded(t *testing.T) {
 				Speed: rapid.Float64Range(0, 2).Draw(t, "speed"), Reference: rapid.Bool().Draw(t, "reference"),
 				NoCPI: rapid.SampledFrom([]Reason{None, None, Idle}).Draw(t, "no CPI")}
 		}), 0, 20).Draw(t, "history")
-		e := Blame(list, figure.Draw(t, "threshold"), rapid.Bool().Draw(t, "sibling"))
+		e := Blame(list, figure.Draw(t, "threshold"), Near{Sibling: rapid.Bool().Draw(t, "sibling")})
 		text := e.String()
 		if strings.Contains(text, "NaN") || !strings.HasPrefix(text, "resource: "+string(e.Resource)) {
 			t.Fatalf("says %q", text)

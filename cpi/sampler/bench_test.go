@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/sample"
@@ -54,10 +56,46 @@ func BenchmarkWindow(b *testing.B) {
 	})
 	b.ReportAllocs()
 	for b.Loop() {
-		w := s.window(b.Context())
+		p := s.plan()
+		w := s.window(b.Context(), &p)
 		if w == nil || w.Failed != nil || w.Dropped != sample.None || len(w.Containers) != 1000 {
 			b.Fatalf("%+v", w)
 		}
 		s.keep(w)
 	}
+}
+
+// BenchmarkEvidence is what evidence costs a window of a thousand containers on 256 CPUs, where
+// each of them ran on each CPU: the table of who ran where, and what ran beside the victims that
+// can be analysed in ten seconds.
+func BenchmarkEvidence(b *testing.B) {
+	const cpus, n, victims = 256, 1000, 10
+	from, to := &edge{}, &edge{}
+	to.sample.Monotonic = 10 * time.Second
+	for i := range n {
+		to.reading.Groups = append(to.reading.Groups, counter.Group{ID: fmt.Sprintf("%064d", i)})
+	}
+	for cpu := range cpus {
+		for i := range n {
+			to.reading.Rows = append(to.reading.Rows, counter.Row{CPU: uint16(cpu), Group: uint16(i), OnCPU: 1e7,
+				Instructions: 1e7, Misses: 1e4})
+		}
+	}
+	l := &sample.Layout{}
+	for cpu := range int32(cpus) { // two sockets, 16 L3 domains each of four cores of two threads
+		l.Core, l.L3, l.Node = append(l.Core, cpu/2), append(l.L3, cpu/8), append(l.Node, cpu/128)
+	}
+	cpuTime := func() time.Duration { return clock(unix.CLOCK_PROCESS_CPUTIME_ID) }
+	least := time.Hour
+	for b.Loop() {
+		began := cpuTime()
+		table := byCPU(from, to)
+		for i := range victims {
+			if table.Beside(to.reading.Groups[i*n/victims].ID, l) == nil {
+				b.Fatal("nobody ran")
+			}
+		}
+		least = min(least, cpuTime()-began)
+	}
+	b.ReportMetric(least.Seconds()*1000, "cpu-ms/window")
 }

@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"slices"
+	"time"
 
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpi/counter"
@@ -12,7 +13,20 @@ import (
 type plan struct {
 	governor  *governor
 	questions []cpi.Question
-	pair      int // containers of running tests, which are counted alone; 0: everybody is
+	pair      int           // containers of running tests, which are counted alone; 0: everybody is
+	length    time.Duration // of a further window; 0: it is an interval's
+}
+
+// testsAlone is the plan of a further window: the containers of all running tests, and the same
+// events as ever.
+func (s *Sampler) testsAlone(length time.Duration) plan {
+	p := plan{governor: &s.governor, length: length}
+	for _, q := range s.o.Questions() {
+		if q.Test {
+			p.questions, p.pair = append(p.questions, q), p.pair+1+len(q.Suspects)
+		}
+	}
+	return p
 }
 
 // plan asks who is in question. Where the budget would shorten a window or leave it out, a
@@ -97,6 +111,10 @@ func (s *Sampler) candidates(e *edge, there map[string]uint64) []sample.Candidat
 		if !is {
 			continue
 		}
+		if c.Cgroup == wholeHost {
+			s.left[c.ID] = left{life, sample.Skipped}
+			continue
+		}
 		if cpus := c.Place.CPUs; cpus != nil && !cpus.IsEmpty() && cpus.SubsetOf(&e.node.Skip) {
 			s.left[c.ID] = left{life, sample.Skipped}
 			continue
@@ -109,6 +127,10 @@ func (s *Sampler) candidates(e *edge, there map[string]uint64) []sample.Candidat
 	s.waits = waits
 	return list
 }
+
+// wholeHost is the root of the cgroups, which cannot be counted by itself: all CPUs idle there. Of
+// what runs in it, the kernel's threads, the usage is known by Options.Accounts.
+const wholeHost = "/"
 
 // turned notes whose turn it was. A window that was dropped was nobody's.
 func (s *Sampler) turned(w *Window) {

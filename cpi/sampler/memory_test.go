@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpi"
+	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/sample"
 )
@@ -67,6 +68,28 @@ func TestMemoryPerContainer(t *testing.T) {
 	if per > budget {
 		t.Errorf("%.0f bytes a container, more than %d", per, budget)
 	}
+	// What 256 CPUs add where each container ran on each of them: the last window's table. While a
+	// window ends the counter's rows are there as well.
+	const cpus, whole = 256, 16 << 10
+	without := heap()
+	var from edge
+	to := edge{sample: sample.Edge{Monotonic: 10 * time.Second}}
+	for _, name := range names {
+		to.reading.Groups = append(to.reading.Groups, counter.Group{ID: name})
+	}
+	for cpu := range cpus {
+		for i := range names {
+			to.reading.Rows = append(to.reading.Rows, counter.Row{CPU: uint16(cpu), Group: uint16(i), OnCPU: 1e7})
+		}
+	}
+	w := &Window{Window: sample.Window{ByCPU: byCPU(&from, &to)}}
+	to.reading.Rows = nil
+	evidence := float64(heap()-without) / containers
+	t.Logf("%.0f bytes a container of who ran where, on %d CPUs", evidence, cpus)
+	if per+evidence > whole {
+		t.Errorf("%.0f bytes a container with evidence, more than %d", per+evidence, whole)
+	}
+	runtime.KeepAlive(w)
 	if got := len(s.History(names[0], nil)); got != depth(time.Minute) {
 		t.Errorf("%d samples of a history, want %d", got, depth(time.Minute))
 	}

@@ -50,6 +50,10 @@ type Options struct {
 	// Questions names the victims that may be disturbed, and whom it is known to watch with
 	// them. It is called before each window. nil: nobody is in question.
 	Questions func() []cpi.Question
+	// Short is asked between two intervals' windows: 0, or how long further windows are to be,
+	// as a test runs. Those count the Questions with a test alone, and cost Budget.Test at most.
+	// nil: there are none.
+	Short func() time.Duration
 	// Budget bounds what counting takes. The zero value: nothing does.
 	Budget Budget
 	// LeaveOut has the counter leave out events, which it may until the next call, and why.
@@ -57,6 +61,8 @@ type Options struct {
 	LeaveOut func(events [sample.NumEvents]bool, why string) error
 	// Waits says that the counter counts run queue waits, Causes that it does by cause.
 	Waits, Causes bool
+	// Taken returns the time so far that nobody had, by CPU. nil: it is not known.
+	Taken func() []sample.Taken
 	// Threads returns the number of a cgroup's threads. nil, or an error: unknown.
 	Threads func(cgroup string) (int32, error)
 	// Window is the counted part of every Interval.

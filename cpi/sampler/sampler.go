@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,7 @@ type Sampler struct {
 type steps struct {
 	governor governor
 	tests    governor // of windows that count the pair of a test alone
+	spared   int      // further windows that are left out, for what the last one took
 	told     Step     // that the counter knows of
 }
 
@@ -108,7 +110,8 @@ func (s *Sampler) History(id string, dst []sample.Sample) []sample.Sample {
 
 // Run opens one window in every interval until ctx ends, at a random moment of it: what runs
 // can neither work around the windows nor rest in them. A window that ends in a later
-// interval takes that one's place, and between two there is always a pause.
+// interval takes that one's place, and between two there is always a pause. While Short asks
+// for them, further windows fill the time between.
 func (s *Sampler) Run(ctx context.Context) {
 	c := &s.o.Clock
 	origin := c.Monotonic()
@@ -117,17 +120,54 @@ func (s *Sampler) Run(ctx context.Context) {
 	s.next.Store(int64(at))
 	for s.sleepUntil(ctx, begin) {
 		s.o.Begin()
-		if !s.sleepUntil(ctx, at) {
+		if s.between(ctx, at); !s.sleepUntil(ctx, at) {
 			return
 		}
 		s.next.Store(-1)
-		w := s.window(ctx)
+		p := s.plan()
+		w := s.window(ctx, &p)
 		now := c.Monotonic()
 		begin = origin + (max(now-origin, 0)/s.o.Interval+1)*s.o.Interval
 		at = s.moment(begin, now+s.pauseBetween())
 		s.next.Store(int64(at))
 		if w != nil {
 			s.keep(w)
+		}
+		s.between(ctx, begin)
+	}
+}
+
+// between opens further windows up to a time, as long as a test asks for them.
+func (s *Sampler) between(ctx context.Context, until time.Duration) {
+	for s.o.Short != nil && ctx.Err() == nil {
+		now, short := s.o.Clock.Monotonic(), s.o.Short()
+		length := min(cmp.Or(short, s.o.Interval/asksPerInterval), until-now)
+		if length <= 0 || length < short/2 {
+			return
+		}
+		if short > 0 {
+			s.further(ctx, length)
+		}
+		s.sleepUntil(ctx, now+length)
+	}
+}
+
+// asksPerInterval is how often Short is asked where it has asked for nothing.
+const asksPerInterval = 12
+
+// further opens a window of a test.
+func (s *Sampler) further(ctx context.Context, length time.Duration) {
+	if s.spared > 0 {
+		s.spared--
+		return
+	}
+	p := s.testsAlone(length - length/10) // others need the counters too
+	if p.pair == 0 {
+		return
+	}
+	if w := s.window(ctx, &p); w != nil && w.Failed == nil {
+		for _, f := range s.subscribers {
+			f(w)
 		}
 	}
 }
@@ -158,14 +198,14 @@ func (s *Sampler) sleepUntil(ctx context.Context, at time.Duration) bool {
 }
 
 // window counts for one window; nil: ctx ended.
-func (s *Sampler) window(ctx context.Context) *Window {
+func (s *Sampler) window(ctx context.Context, p *plan) *Window {
 	from, to := &s.edges[0], &s.edges[1]
-	p := s.plan()
-	if p.governor.rest() {
+	if p.length == 0 && p.governor.rest() {
 		return s.failed(errors.New(p.governor.state()))
 	}
-	why := s.follow(from, &p)
+	why := s.follow(from, p)
 	step := p.governor.step
+	length := cmp.Or(p.length, step.length(s.o.Window))
 	err := errors.Join(s.leaveOut(p.governor), s.o.Counter.SetSkip(from.node.Skip))
 	if err == nil {
 		err = s.read(from, from.node.Containers, s.o.Counter.Enable)
@@ -173,7 +213,7 @@ func (s *Sampler) window(ctx context.Context) *Window {
 	if err != nil {
 		return s.failed(fmt.Errorf("open a window: %w", err))
 	}
-	s.pause(ctx, step)
+	s.pause(ctx, length)
 	// A container that started meanwhile has no sample.
 	err = s.read(to, from.node.Containers, s.o.Counter.Disable)
 	if ctx.Err() != nil {
@@ -190,39 +230,52 @@ func (s *Sampler) window(ctx context.Context) *Window {
 	from.sample.Waits, to.sample.Waits = s.o.Waits, s.o.Waits
 	to.sample.Causes = s.o.Causes
 	w := &Window{
-		Window: *sample.Judge(&from.sample, &to.sample, s.rules(step)), Topology: to.node.Topology,
-		Faults: to.reading.Faults, Calls: to.reading.Calls, Step: step, Testing: p.pair > 0,
-		Followed: len(s.cgroupIDs), Unfollowed: s.unwatched(), FollowErr: why,
+		Window: *sample.Judge(&from.sample, &to.sample, s.rules(length)), Topology: to.node.Topology,
+		Faults: to.reading.Faults, Calls: to.reading.Calls, Step: step, Testing: p.pair > 0, Between: p.length > 0,
+		FollowErr: why,
 	}
+	w.Followed, w.Unfollowed = s.watched(from)
+	w.ByCPU = byCPU(from, to)
+	to.reading.Rows = nil // of a thousand containers on 256 CPUs they may be megabytes
 	s.core = !w.Reference
-	s.govern(p.governor, &to.reading)
+	if w.Between {
+		s.spare(p.length, &to.reading)
+	} else {
+		s.govern(p.governor, &to.reading)
+		s.warnOnce(why)
+	}
 	s.turned(w)
 	s.threads(w)
-	s.warnOnce(why)
 	return w
 }
 
-// rules are those of windows of a step's length.
-func (s *Sampler) rules(step Step) sample.Rules {
+// rules are those of windows of a length.
+func (s *Sampler) rules(length time.Duration) sample.Rules {
 	r := s.o.Rules
-	r.MinLength = step.length(r.MinLength)
+	r.MinLength = time.Duration(float64(r.MinLength) * float64(length) / float64(s.o.Window))
 	return r
 }
 
-// unwatched is how many containers have no place in the counter.
-func (s *Sampler) unwatched() (n int) {
-	for _, l := range s.left {
-		if l.why == sample.Unwatched {
-			n++
+// watched is how many containers have a place in the counter, and how many have none. Units of the
+// host are no containers.
+func (s *Sampler) watched(e *edge) (with, without int) {
+	for _, c := range e.node.Containers {
+		if c.Class == cpi.Host {
+			continue
+		}
+		if _, counted := s.cgroupIDs[c.ID]; counted {
+			with++
+		} else if s.left[c.ID].why == sample.Unwatched {
+			without++
 		}
 	}
-	return n
+	return with, without
 }
 
-func (s *Sampler) pause(ctx context.Context, step Step) {
+func (s *Sampler) pause(ctx context.Context, length time.Duration) {
 	select {
 	case <-ctx.Done():
-	case <-s.o.Clock.After(step.length(s.o.Window)):
+	case <-s.o.Clock.After(length):
 	}
 }
 
@@ -237,12 +290,22 @@ func (s *Sampler) leaveOut(g *governor) error {
 
 // govern chooses how much the next window counts, by what this one took.
 func (s *Sampler) govern(g *governor, r *counter.Reading) {
-	interval := s.o.Interval.Seconds()
-	spent := Spent{Node: r.Cost.Seconds() / interval / float64(max(r.CPUs, 1)), CPU: r.MostCost.Seconds() / interval,
-		PerRun: r.PerRun, Reads: r.ReadCost, Containers: len(s.waits)}
+	spent := s.spent(s.o.Interval, r)
 	if g.next(&spent) {
 		s.o.Log.Warn("how much is counted changes, for what counting costs", "now", g.step.String(), "why", g.why)
 	}
+}
+
+// spare leaves out as many further windows as the last one's cost calls for.
+func (s *Sampler) spare(length time.Duration, r *counter.Reading) {
+	spent := s.spent(length, r)
+	s.spared = min(max(int(math.Ceil(s.tests.over(&spent)))-1, 0), maxRests)
+}
+
+// spent is what a window took of the time that it stands for.
+func (s *Sampler) spent(of time.Duration, r *counter.Reading) Spent {
+	return Spent{Node: r.Cost.Seconds() / of.Seconds() / float64(max(r.CPUs, 1)),
+		CPU: r.MostCost.Seconds() / of.Seconds(), PerRun: r.PerRun, Reads: r.ReadCost, Containers: len(s.waits)}
 }
 
 // read reads the counters, by what begins or ends a window, and all clocks. It reads the
@@ -258,6 +321,9 @@ func (s *Sampler) read(e *edge, containers []*cpi.Container, counters func(*coun
 	e.sample.Monotonic = e.reading.At
 	e.sample.Boot = e.reading.At + asleep
 	e.accounts[1] = s.accounts(containers)
+	if e.taken = nil; s.o.Taken != nil {
+		e.taken = s.o.Taken()
+	}
 	return nil
 }
 
@@ -385,6 +451,7 @@ type edge struct {
 	node     Node
 	reading  counter.Reading
 	accounts [2]map[string]sample.Used // before and after the reading
+	taken    []sample.Taken            // by CPU, so far
 	sample   sample.Edge
 	worth    [sample.NumEvents]uint64
 }

@@ -15,6 +15,7 @@ type Window struct {
 	Faults     counter.Faults     // since the counter was opened
 	Step       Step               // how much was counted
 	Testing    bool               // the pair of a test was counted alone, by Budget.Test
+	Between    bool               // it lies between the windows of two intervals, for a test
 	Calls      uint64             // that interrupted the CPU with most of them
 	Followed   int
 	Unfollowed int // containers that run but are not counted

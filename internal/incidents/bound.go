@@ -16,6 +16,8 @@ const (
 	maxActions     = 20
 	maxPoints      = 120
 	maxExperiments = 5
+	maxParts       = 8 // of what a victim waited for, and of its neighbours in each domain
+	maxResource    = 40
 	maxName        = 253
 	maxText        = 1000
 	maxOffset      = 24 * time.Hour
@@ -31,6 +33,7 @@ func Bounded(i Incident) Incident {
 	i.Spec.Platform = cut(i.Spec.Platform, maxName)
 	i.Verdict = cmp.Or(cut(i.Verdict, 20), None)
 	i.Why = cut(i.Why, maxText)
+	i.Evidence = i.Evidence.bounded()
 	i.Outcome.Result = cut(i.Outcome.Result, 20)
 	i.Outcome.Before, i.Outcome.After = finite(i.Outcome.Before), finite(i.Outcome.After)
 	i.Series = points(i.Series)
@@ -54,6 +57,47 @@ func Bounded(i Incident) Incident {
 		i.ID = NewID(i.At, i.Node, i.Victim)
 	}
 	return i
+}
+
+func (e *Evidence) bounded() *Evidence {
+	if e == nil {
+		return nil
+	}
+	out := *e
+	out.Resource = cut(e.Resource, maxResource)
+	out.Before, out.Now = e.Before.bounded(), e.Now.bounded()
+	out.WaitedFor = slices.Clone(e.WaitedFor[:min(len(e.WaitedFor), maxParts)])
+	for i := range out.WaitedFor {
+		p := &out.WaitedFor[i]
+		p.Name, p.Share = cut(p.Name, 3*maxName), finite(p.Share)
+	}
+	out.Siblings, out.L3, out.Node = bounded(e.Siblings), bounded(e.L3), bounded(e.Node)
+	out.Steal, out.Interrupts = finite(e.Steal), finite(e.Interrupts)
+	return &out
+}
+
+func (f *Figures) bounded() *Figures {
+	if f == nil {
+		return nil
+	}
+	out := *f
+	for _, to := range []**float64{&out.CPI, &out.MPKI, &out.Wait, &out.Speed, &out.Queue, &out.Pressure} {
+		if *to != nil {
+			v := finite(**to)
+			*to = &v
+		}
+	}
+	return &out
+}
+
+func bounded(list []Neighbour) []Neighbour {
+	list = slices.Clone(list[:min(len(list), maxParts)])
+	for i := range list {
+		n := &list[i]
+		n.Name, n.CPUs = cut(n.Name, 3*maxName), finite(n.CPUs)
+		n.Instructions, n.Misses = finite(n.Instructions), finite(n.Misses)
+	}
+	return list
 }
 
 func (e Experiment) bounded() Experiment {

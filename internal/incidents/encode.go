@@ -89,6 +89,7 @@ type digest struct {
 	verdict, result      []byte
 	victim               rawSubject
 	antagonists          []rawAntagonist
+	resource             []byte // empty also where an older version wrote it
 }
 
 type rawSubject struct{ namespace, pod, container, job, class []byte }
@@ -121,6 +122,7 @@ func digestOf(i *Incident, seq uint64) digest {
 		seq: seq, at: i.At.UnixMilli(), cpi: i.CPI, threshold: i.Threshold, mean: i.Spec.Mean,
 		before: i.Outcome.Before, after: i.Outcome.After,
 		verdict: []byte(i.Verdict), result: []byte(i.Outcome.Result), victim: i.Victim.raw(),
+		resource: []byte(i.Evidence.Lacked()),
 	}
 	for _, s := range i.Antagonists {
 		a := rawAntagonist{rawSubject: s.raw()}
@@ -160,6 +162,7 @@ func (d *digest) encode() []byte {
 			b = append(b, boolByte(c.ended))
 		}
 	}
+	b = appendText(b, d.resource) // what an older version does not look at
 	return seal(b)
 }
 
@@ -223,6 +226,9 @@ func (d *digest) decodeIf(b []byte, wanted func(*digest) bool) (bool, error) {
 		for caps := int(r.byte()); caps > 0 && !r.short; caps-- {
 			a.caps = append(a.caps, span{int64(r.uint64()), int64(r.uint64()), r.byte() == 1})
 		}
+	}
+	if d.resource = nil; len(r.b) > 0 {
+		d.resource = r.text()
 	}
 	if r.short {
 		return false, errDamaged

@@ -53,6 +53,62 @@ type Suspect struct {
 	Series     []Point `json:"series,omitempty"` // usage in CPUs
 }
 
+// Evidence says which resource the victim lacked, by its own figures before and now and by what
+// ran beside it in the last window.
+type Evidence struct {
+	Resource string   `json:"resource"`         // queue, SMT sibling, L3, memory bandwidth, frequency or unknown
+	Waited   bool     `json:"waited,omitempty"` // it waited for CPUs longer than before, too
+	Before   *Figures `json:"before,omitempty"` // nil: there is no window to compare with
+	Now      *Figures `json:"now,omitempty"`
+	// WaitedFor is what had the CPU while it waited, by its part of that time.
+	WaitedFor []Part `json:"waitedFor,omitempty"`
+	// Siblings, L3 and Node are who ran most on its SMT siblings, in its L3 domain and on its NUMA
+	// node, on average over its CPU time.
+	Siblings []Neighbour `json:"siblings,omitempty"`
+	L3       []Neighbour `json:"l3,omitempty"`
+	Node     []Neighbour `json:"node,omitempty"`
+	// Steal and Interrupts are the shares of the time of its CPUs that the hypervisor, and
+	// interrupts and softirqs, took.
+	Steal      float64 `json:"steal,omitempty"`
+	Interrupts float64 `json:"interrupts,omitempty"`
+}
+
+// Figures are medians over windows. Nil is not known.
+type Figures struct {
+	CPI      *float64 `json:"cpi,omitempty"`
+	MPKI     *float64 `json:"mpki,omitempty"`     // misses in 1,000 instructions
+	Wait     *float64 `json:"wait,omitempty"`     // share of the time in which it could run
+	Speed    *float64 `json:"speed,omitempty"`    // core cycles a reference cycle
+	Queue    *float64 `json:"queue,omitempty"`    // how many times as long its work took as alone
+	Pressure *float64 `json:"pressure,omitempty"` // share of the time in which some thread waited
+}
+
+// Part is a share of a whole.
+type Part struct {
+	Name  string  `json:"name"` // namespace/pod/container; empty: what is no container
+	Share float64 `json:"share"`
+}
+
+// Neighbour is what a container did in a part of the machine: CPUs, and events a second.
+type Neighbour struct {
+	Name         string  `json:"name"`
+	CPUs         float64 `json:"cpus"`
+	Instructions float64 `json:"instructions,omitempty"`
+	Misses       float64 `json:"misses,omitempty"`
+}
+
+// Lacked is the resource for people; empty: there is no evidence.
+func (e *Evidence) Lacked() string {
+	const queue = "queue"
+	switch {
+	case e == nil:
+		return ""
+	case e.Waited && e.Resource != queue:
+		return e.Resource + " and " + queue
+	}
+	return e.Resource
+}
+
 // Verdicts.
 const (
 	None    = "none"    // no suspect can be blamed
@@ -158,6 +214,7 @@ type Incident struct {
 	Verdict     string    `json:"verdict"`
 	Antagonists []Subject `json:"antagonists,omitempty"`
 	Why         string    `json:"why,omitempty"`
+	Evidence    *Evidence `json:"evidence,omitempty"`
 	Actions     []Action  `json:"actions,omitempty"`
 	Outcome     Outcome   `json:"outcome,omitzero"`
 	Series      []Point   `json:"series,omitempty"` // the victim's CPI

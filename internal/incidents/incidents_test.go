@@ -197,6 +197,35 @@ func drawn(t *rapid.T) Incident {
 						time.Duration(rapid.Int64().Draw(t, "length")), number.Draw(t, "p"), rapid.Bool().Draw(t, "on")}
 				}), 0, 4).Draw(t, "coins")}
 		}), 0, 2).Draw(t, "experiments"),
+		Evidence: rapid.Ptr(rapid.Custom(func(t *rapid.T) Evidence {
+			neighbours := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Neighbour {
+				return Neighbour{text.Draw(t, "who"), number.Draw(t, "CPUs"), number.Draw(t, "instructions"),
+					number.Draw(t, "misses")}
+			}), 0, 2*maxParts)
+			v := number.Draw(t, "figure")
+			return Evidence{Resource: text.Draw(t, "resource"), Waited: rapid.Bool().Draw(t, "waited"),
+				Now: &Figures{CPI: &v, Speed: &v}, Steal: v, L3: neighbours.Draw(t, "l3"),
+				WaitedFor: []Part{{text.Draw(t, "for"), v}}}
+		}), true).Draw(t, "evidence"),
+	}
+}
+
+// A digest that an older version wrote says nothing of the resource, and one of this version is
+// read by it: the resource stands behind all that it looks at.
+func TestOldDigestsAreRead(t *testing.T) {
+	i := example(noon, "web", "batch")
+	i.Evidence = &Evidence{Resource: "L3", Waited: true}
+	d := digestOf(&i, 3)
+	value := d.encode()
+	var now, old digest
+	if err := now.decode(value); err != nil || now.summary("x", 0).Resource != "L3 and queue" {
+		t.Errorf("%q, %v", now.resource, err)
+	}
+	value = seal(value[:len(value)-1-len(d.resource)])
+	old.resource = []byte("of another one")
+	if err := old.decode(value); err != nil || old.summary("x", 0).Resource != "" ||
+		!slices.Equal(old.antagonists[0].caps, now.antagonists[0].caps) {
+		t.Errorf("%+v, %v", old.summary("x", 0), err)
 	}
 }
 

@@ -37,6 +37,7 @@ type Summary struct {
 	Before      float64             `json:"before,omitempty"`
 	After       float64             `json:"after,omitempty"`
 	Active      bool                `json:"active,omitempty"`
+	Resource    string              `json:"resource,omitempty"` // that the victim lacked
 	Antagonists []SummaryAntagonist `json:"antagonists,omitempty"`
 }
 
@@ -216,7 +217,7 @@ func (s *selection) match(d *digest) bool {
 func (d *digest) summary(id string, now int64) Summary {
 	s := Summary{
 		ID: id, At: time.UnixMilli(d.at).UTC(), Victim: d.victim.subject(), CPI: d.cpi, Threshold: d.threshold,
-		Mean:    d.mean,
+		Mean: d.mean, Resource: string(d.resource),
 		Verdict: string(d.verdict), Result: string(d.result), Before: d.before, After: d.after, Active: d.active(now),
 	}
 	for i := range d.antagonists {

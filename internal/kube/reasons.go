@@ -20,7 +20,7 @@ func kindOf(reason string) kind {
 	case "CPUsHealed", policy.ReasonMoved, "CPUsOnline":
 		return kind{corev1.EventTypeNormal, "Place"}
 	case "AllocationLost", "CPUsOffline", "CPUsReturned", "CPUsTaken", "KubeletPinMoved", "LimitUnequal",
-		"NUMANodeLost", "PodUnannounced", "SharedPoolOverlaps":
+		"ForeignClaimOverlaps", "NUMANodeLost", "PodUnannounced", "SharedPoolOverlaps":
 		return kind{corev1.EventTypeWarning, "Place"}
 	case "CPUInterference", "CPUCapped", "BestEffortMoved", "CPUEvictionWished":
 		return kind{corev1.EventTypeWarning, "Protect"}

@@ -58,7 +58,7 @@ func columns() []string {
 		"cpi", "threshold", "spec_mean", "spec_stddev", "platform", "cpi_before", "cpi_after",
 		"rank", "suspect_namespace", "suspect_pod", "suspect_container", "suspect_job", "suspect_class", "score",
 		"contrast", "confidence",
-		"usage", "shares", "antagonist", "capped_seconds", "why",
+		"usage", "shares", "antagonist", "capped_seconds", "why", "resource",
 	}
 }
 
@@ -77,14 +77,15 @@ func (s *sheet) Write(i *incidents.Incident) error {
 		number(i.Outcome.Before), number(i.Outcome.After),
 	}
 	if len(i.Suspects) == 0 {
-		return s.row(slices.Concat(head, make([]string, len(columns())-len(head)-1), []string{i.Why}))
+		return s.row(slices.Concat(head, make([]string, len(columns())-len(head)-2), []string{i.Why,
+			i.Evidence.Lacked()}))
 	}
 	for n, p := range i.Suspects {
 		err := s.row(slices.Concat(head, []string{
 			strconv.Itoa(n + 1), p.Namespace, p.Pod, p.Container, p.Job, p.Class, number(p.Score), number(p.Contrast),
 			number(p.Confidence),
 			number(p.Usage), p.Shares, strconv.FormatBool(slices.ContainsFunc(i.Antagonists, p.Same)),
-			number(capped(i, p.Subject).Seconds()), i.Why,
+			number(capped(i, p.Subject).Seconds()), i.Why, i.Evidence.Lacked(),
 		}))
 		if err != nil {
 			return err
@@ -140,6 +141,7 @@ type row struct {
 	Node      string       `parquet:"node,dict"`
 	Verdict   string       `parquet:"verdict,dict"`
 	Why       string       `parquet:"why"`
+	Resource  string       `parquet:"resource,dict"`
 	Victim    subjectRow   `parquet:"victim"`
 	CPI       float64      `parquet:"cpi"`
 	Threshold float64      `parquet:"threshold"`
@@ -203,7 +205,7 @@ type table struct{ w *parquet.GenericWriter[row] }
 func (t *table) Write(i *incidents.Incident) error {
 	r := row{
 		ID: i.ID, At: i.At, Node: i.Node, Verdict: i.Verdict, Why: i.Why, Victim: subjectOf(i.Victim), CPI: i.CPI,
-		Threshold: i.Threshold,
+		Resource: i.Evidence.Lacked(), Threshold: i.Threshold,
 		Spec: specRow{i.Spec.Mean, i.Spec.StdDev, i.Spec.Platform, int64(i.Spec.Band), i.Spec.Samples,
 			int64(i.Spec.Tasks)},
 		Result: i.Outcome.Result, Before: i.Outcome.Before, After: i.Outcome.After, Samples: int64(i.Outcome.Samples),

@@ -275,7 +275,7 @@ func (d *drawing) name(a incidents.Action, from, to, free float64) float64 {
 		for _, at := range []struct {
 			anchor  string
 			x, from float64
-		}{{"start", from, from}, {"end", to, to - long}} {
+		}{{"start", from, from}, {"end", to - apart, to - apart - long}} {
 			if at.from < free || at.from+long > left+plotWidth+1 {
 				continue
 			}
@@ -287,7 +287,10 @@ func (d *drawing) name(a incidents.Action, from, to, free float64) float64 {
 	return free
 }
 
-const mostLabel = 60
+const (
+	mostLabel = 60
+	apart     = 4 // of a name and the span after its own
+)
 
 func shortLabel(a incidents.Action) string {
 	if a.Kind == incidents.Cap {

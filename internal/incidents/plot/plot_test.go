@@ -285,7 +285,7 @@ func TestHostileIncidents(t *testing.T) {
 }
 
 // A start that is a hundred times everything after it is named, and leaves the rest
-// readable; names of spans do not cover each other.
+// readable; names of spans neither cover nor touch each other.
 func TestWildSamplesAndManySpans(t *testing.T) {
 	i := story()
 	i.Series[0].Value = 408
@@ -300,6 +300,10 @@ func TestWildSamplesAndManySpans(t *testing.T) {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the picture does not say %q", want)
 		}
+	}
+	edge := float64(left + plotWidth)
+	if free := new(drawing).name(second, edge-20, edge-10, left); free >= edge-10 || free < edge-20 {
+		t.Errorf("a name beside a span from %.0f to %.0f lets the next one begin at %.0f", edge-20, edge-10, free)
 	}
 	if path := os.Getenv("QUIETCORE_PLOT"); path != "" {
 		if err := os.WriteFile(path, []byte(svg), 0o644); err != nil {

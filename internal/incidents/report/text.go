@@ -23,8 +23,8 @@ func writeListing(w io.Writer, columns int, l *incidents.Listing) {
 		}
 		return
 	}
-	t := textTable{head: []string{"ID", "VICTIM", "CPI", "NORMAL", "VERDICT", "ANTAGONIST", "CAPPED", "RESULT"},
-		flexible: []int{1, 5}}
+	t := textTable{head: []string{"ID", "VICTIM", "CPI", "NORMAL", "RESOURCE", "VERDICT", "ANTAGONIST", "CAPPED",
+		"RESULT"}, flexible: []int{1, 6}}
 	for _, i := range l.Incidents {
 		var capped float64
 		who := ""
@@ -41,8 +41,8 @@ func writeListing(w io.Writer, columns int, l *incidents.Listing) {
 		if i.Active {
 			result = "in force"
 		}
-		t.row(i.ID, i.Victim.Namespace+"/"+i.Victim.Pod, twoDigits(i.CPI), twoDigits(i.Mean), i.Verdict, who,
-			lasted(capped), result)
+		t.row(i.ID, i.Victim.Namespace+"/"+i.Victim.Pod, twoDigits(i.CPI), twoDigits(i.Mean),
+			orDash(i.Resource), i.Verdict, who, lasted(capped), result)
 	}
 	t.write(w, columns)
 	if l.More {
@@ -91,6 +91,9 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 		line("normal", "%s +- %s, from %.0f samples of %d tasks; platform %s%s", twoDigits(i.Spec.Mean),
 			twoDigits(i.Spec.StdDev), i.Spec.Samples, i.Spec.Tasks, orDash(i.Spec.Platform), band)
 	}
+	if e := i.Evidence; e != nil {
+		line("resource", "%s", e.Lacked())
+	}
 	line("verdict", "%s", i.Verdict)
 	if i.Why != "" {
 		line("why", "%s", i.Why)
@@ -116,6 +119,7 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 		line("outcome", "%s: mean CPI %s before, %s after, %d samples", o.Result, twoDigits(o.Before),
 			twoDigits(o.After), o.Samples)
 	}
+	writeBeside(w, columns, i.Evidence)
 	if len(i.Suspects) == 0 {
 		fmt.Fprintln(w, "\nNo other container ran.")
 		return
@@ -133,6 +137,33 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 			orDash(s.Shares), mark)
 	}
 	t.write(w, columns)
+}
+
+// writeBeside writes who ran beside the victim, and where.
+func writeBeside(w io.Writer, columns int, e *incidents.Evidence) {
+	if e == nil {
+		return
+	}
+	t := textTable{head: []string{"RAN BESIDE IT", "ON ITS", "CPUS", "INSTRUCTIONS/S", "MISSES/S"}, flexible: []int{0}}
+	for _, d := range []struct {
+		where string
+		who   []incidents.Neighbour
+	}{{"SMT siblings", e.Siblings}, {"L3 domain", e.L3}, {"NUMA node", e.Node}} {
+		for _, n := range d.who {
+			t.row(n.Name, d.where, strconv.FormatFloat(n.CPUs, 'f', 2, 64), events(n.Instructions), events(n.Misses))
+		}
+	}
+	if len(t.rows) > 0 {
+		fmt.Fprintln(w)
+		t.write(w, columns)
+	}
+}
+
+func events(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
 // experimentText is the arms of an experiment, what it cost, and its coins, one a window.
