@@ -32,6 +32,7 @@ func readAtStart() []atStart {
 		{"cpi", func(c *Config) any { return &c.CPI }},
 		{"reclaim", func(c *Config) any { return &c.Reclaim }},
 		{"suppression", func(c *Config) any { return &c.Suppress }},
+		{"dra", func(c *Config) any { return &c.DRA }},
 		{"nri", func(c *Config) any { return &c.NRI }},
 		{"cgroup", func(c *Config) any { return &c.Cgroup }},
 		{"sysfs.root", func(c *Config) any { return &c.Sysfs }},

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,20 +72,44 @@ func TestWrittenChangesMoveNoCursor(t *testing.T) {
 	}
 }
 
+// What is set for a detector that was not chosen is said, by the names of its keys.
+func TestUnusedKeys(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                       "",
+		"cpi: {detector: contrast, capFor: 10m}": "",
+		"cpi: {detector: classic, minScore: 0.5}":       "",
+		"cpi: {probe: {budget: 2}, evictAfter: 3}":      "",
+		"cpi: {capFor: 10m, history: 2h}":               "cpi.history, cpi.capFor: without effect with cpi.detector",
+		"cpi: {detector: classic, probe: {budget: 2}}":  "cpi.probe.budget has no effect with cpi.detector: classic",
+		"cpi: {detector: classic, probe: {window: 5s}}": "cpi.probe.window has no effect with cpi.detector: classic",
+	} {
+		c, err := Parse([]byte(head + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(c.CPI.Unused(), "\n")
+		if !strings.HasPrefix(got, want) || (want == "") != (got == "") {
+			t.Errorf("%s: %q, want %q", text, got, want)
+		}
+	}
+}
+
 // What the detector by experiment is to do follows from the keys it shares with the others, and
 // the budget.
 func TestExperiment(t *testing.T) {
 	c := Default()
-	if c.CPI.Detector = DetectorClassic; c.CPI.Experiment() != nil {
-		t.Error("classic makes experiments")
+	for _, other := range []Detector{DetectorClassic, DetectorContrast} {
+		if c.CPI.Detector = other; c.CPI.Experiment() != nil {
+			t.Errorf("%s makes experiments", other)
+		}
 	}
-	c.CPI.Detector = ByExperiment
+	c = Default()
 	got := c.CPI.Experiment()
 	if usual := experiment.DefaultConfig(); got.Enforce || got.Budget != usual.Budget || got.Period != time.Minute ||
 		got.CapBatchMilli != usual.CapBatchMilli || got.CapBEMilli != usual.CapBEMilli {
 		t.Errorf("by default: %+v", got)
 	}
-	parsed, err := Parse([]byte(head + "cpi: {detector: experiment, mode: enforce, interval: 20s, " +
+	parsed, err := Parse([]byte(head + "cpi: {mode: enforce, interval: 20s, " +
 		"probe: {budget: 0}, capBatch: 0.2, capBestEffort: 0.05, evictAfter: 3, maxContainers: 77}"))
 	if err != nil {
 		t.Fatal(err)
@@ -95,6 +120,22 @@ func TestExperiment(t *testing.T) {
 	}
 	if err := got.Validate(); err != nil {
 		t.Error(err)
+	}
+	for text, want := range map[string]time.Duration{
+		"cpi: {interval: 1m}": 10 * time.Second, "cpi: {interval: 2m}": 20 * time.Second,
+		"cpi: {interval: 20s, window: 5s}":                     10 * time.Second,
+		"cpi: {interval: 1s, window: 200ms}":                   time.Second,
+		"cpi: {probe: {window: 1m}}":                           time.Minute,
+		"cpi: {probe: {window: 1h}}":                           time.Minute,
+		"cpi: {interval: 7s, window: 1s, probe: {window: 1s}}": 7 * time.Second / 6,
+	} {
+		c, err := Parse([]byte(head + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.CPI.Experiment(); got.Window != want || got.Validate() != nil {
+			t.Errorf("%s: tests have windows of %v, want %v: %v", text, got.Window, want, got.Validate())
+		}
 	}
 	if keys := NeedsRestart(&c, parsed); len(keys) != 1 || keys[0] != "cpi" {
 		t.Errorf("%v need a restart", keys)

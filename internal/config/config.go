@@ -48,6 +48,7 @@ type Config struct {
 	CPI         CPI         `json:"cpi"`
 	Reclaim     Reclaim     `json:"reclaim"`
 	Suppress    Suppress    `json:"suppression"`
+	DRA         DRA         `json:"dra"`
 	NRI         NRI         `json:"nri"`
 	Cgroup      Cgroup      `json:"cgroup"`
 	Sysfs       Sysfs       `json:"sysfs"`
@@ -166,6 +167,8 @@ type Kubernetes struct {
 	Labels     bool         `json:"labels"`     // read the labels of this Node
 	Events     bool         `json:"events"`     // write Events
 	Topology   NodeTopology `json:"nodeResourceTopology"`
+	// BatchSlice is whether pods of class BE outside of kubelet's best-effort slice are one group with it.
+	BatchSlice Switch `json:"batchSlice"`
 }
 
 // NodeTopology is about the node's NodeResourceTopology object.
@@ -210,7 +213,8 @@ type CPI struct {
 
 // Probe bounds what tests of the detector by experiment take from the innocent.
 type Probe struct {
-	Budget float64 `json:"budget"` // minutes an hour for the victims of a namespace; 0: nobody is tested
+	Budget float64  `json:"budget"` // minutes an hour for the victims of a namespace; 0: nobody is tested
+	Window Duration `json:"window"` // of a test: an interval, or a half to a sixth of it
 }
 
 // Budget bounds what counting takes, in percent of CPU time averaged over an interval.
@@ -327,14 +331,16 @@ func Default() Config {
 				ConfigFile:   "/var/lib/kubelet/config.yaml",
 				PodResources: "/var/lib/kubelet/pod-resources/kubelet.sock"},
 		},
-		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true,
+		Kubernetes: Kubernetes{API: APIAuto, Pods: true, Labels: true, Events: true, BatchSlice: SwitchOff,
 			Topology: NodeTopology{Enabled: true, ManagedBy: "Koordinator"}},
 		CPI: CPI{Mode: CPIObserve, Interval: Duration(time.Minute), Window: Duration(10 * time.Second),
 			Waits: WaitsTotal, Skip: SkipIsolated, Budget: Budget{Node: 0.1, CPU: 1, Test: 0.5}, MaxContainers: 1024,
-			Probe: Probe{Budget: experiment.DefaultConfig().Budget},
+			Probe: Probe{Budget: experiment.DefaultConfig().Budget,
+				Window: Duration(experiment.DefaultConfig().Window)},
 			Specs: defaultSpecs()}.withDetector(detect.DefaultConfig()),
 		Reclaim:  Reclaim{Mode: SwitchOff}.with(reclaim.Default()),
 		Suppress: suppressOf(reclaim.DefaultSuppress()),
+		DRA:      defaultDRA(),
 		NRI:      NRI{Socket: "/var/run/nri/nri.sock", Name: "quietcore", Index: "90"},
 		Cgroup:   Cgroup{Root: "/sys/fs/cgroup", Driver: DriverAuto},
 		Sysfs:    Sysfs{Root: "/sys"},

@@ -250,6 +250,15 @@ func TestRefuses(t *testing.T) {
 		head + "cpi: {specEvery: 1s, capFor: 1s, moveFor: 1s}": "cpi.specEvery: is 1s, must be 1m to 168h",
 		head + "cpi: {minUsage: -1}":                           "cpi.minUsage: is -1, must be 0 to 1000",
 		head +
+			"kubernetes: {batchSlice: enforce, pods: false}": "kubernetes.batchSlice: " +
+			"is enforce and kubernetes.pods is false",
+		head + "dra: {share: 0%}":                        "dra.share: is \"0%\", must be a number of CPUs",
+		head + "dra: {share: 101%}":                      "dra.share: is \"101%\", must be a number of CPUs",
+		head + "dra: {share: 1.5}":                       "dra.share: is \"1.5\", must be a number of CPUs",
+		head + "dra: {devices: cpu}":                     "dra.devices: is \"cpu\", must be numa, l3 or socket",
+		head + "dra: {pluginDir: plugins}":               "dra.pluginDir: is \"plugins\", must be an absolute path",
+		head + "dra: {mode: on}\nkubernetes: {api: off}": "dra.mode: is on and kubernetes.api is off",
+		head +
 			"suppression: {threshold: 101}": "suppression.threshold: is 101, must be 0 to 100 percent",
 		head +
 			"reclaim: {idle: {threshold: 101}, reserve: -1}": "reclaim.idle.threshold: is 101, must be 0 to 100 " +

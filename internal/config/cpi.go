@@ -1,8 +1,10 @@
 package config
 
 import (
+	"fmt"
 	"math"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/detect"
@@ -79,16 +81,58 @@ func (c *CPI) Detection() detect.Config {
 	return d
 }
 
+// Unused has a sentence on the keys that were set for another detector than the chosen one.
+func (c *CPI) Unused() []string {
+	usual := Default().CPI
+	if c.Detector != DetectorDefault {
+		if c.Probe == usual.Probe {
+			return nil
+		}
+		key := "cpi.probe.window"
+		if c.Probe.Budget != usual.Probe.Budget {
+			key = "cpi.probe.budget"
+		}
+		return []string{fmt.Sprintf("%s has no effect with cpi.detector: %s; it is for default", key, c.Detector)}
+	}
+	var keys []string
+	for _, k := range []struct {
+		name    string
+		is, was any
+	}{
+		{"outlierWindow", c.OutlierWindow, usual.OutlierWindow}, {"scoreWindow", c.ScoreWindow, usual.ScoreWindow},
+		{"history", c.History, usual.History}, {"minScore", c.MinScore, usual.MinScore},
+		{"minConfidence", c.MinConfidence, usual.MinConfidence}, {"minTasks", c.MinTasks, usual.MinTasks},
+		{"minTaskSamples", c.MinTaskSamples, usual.MinTaskSamples}, {"specEvery", c.SpecEvery, usual.SpecEvery},
+		{"capFor", c.CapFor, usual.CapFor}, {"moveFor", c.MoveFor, usual.MoveFor},
+	} {
+		if k.is != k.was {
+			keys = append(keys, "cpi."+k.name)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	return []string{strings.Join(keys, ", ") + ": without effect with cpi.detector: default, which finds antagonists " +
+		"by experiment since this version; remove what is set there, or choose contrast, which default was before"}
+}
+
 // Experiment is what the detector by experiment is to do; nil where another one looks.
 func (c *CPI) Experiment() *experiment.Config {
-	if c.Detector != ByExperiment {
+	if c.Detector != DetectorDefault {
 		return nil
 	}
 	d := experiment.DefaultConfig()
 	d.Enforce, d.Budget = c.Mode == CPIEnforce, c.Probe.Budget
 	d.Period, d.MaxContainers, d.EvictAfter = time.Duration(c.Interval), c.MaxContainers, c.EvictAfter
+	d.Window = c.probeWindow()
 	d.CapBatchMilli, d.CapBEMilli = milli(c.CapBatch), milli(c.CapBestEffort)
 	return &d
+}
+
+// probeWindow is what of the interval's whole parts, down to a sixth, is closest to what is wanted.
+func (c *CPI) probeWindow() time.Duration {
+	parts := math.Round(float64(c.Interval) / float64(c.Probe.Window))
+	return time.Duration(float64(c.Interval) / min(max(parts, 1), experiment.MostWindows))
 }
 
 func milli(cpus float64) int64 { return int64(math.Round(cpus * 1000)) }

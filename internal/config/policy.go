@@ -24,6 +24,7 @@ func (c *Config) Policy() policy.Config {
 		BEFloor:         c.Pools.BEFloor,
 		MaskUnannounced: c.Unannounced == MaskFound,
 		BEIdle:          c.Suppress.Mode == SwitchEnforce,
+		BEGrouped:       c.Kubernetes.BatchSlice == SwitchEnforce,
 		JobLabel:        c.CPI.JobLabel,
 		ProtectRequest:  c.protectsRequests(),
 		Allocation: policy.Allocation{

@@ -73,6 +73,7 @@ func (v *checker) fields(c *Config) {
 	v.kubernetes(&c.Kubernetes)
 	v.cpi(&c.CPI)
 	v.lending(c)
+	v.dra(&c.DRA)
 	v.shell(c)
 }
 
@@ -187,6 +188,9 @@ func (v *checker) cpi(c *CPI) {
 	}
 	if b := c.Probe.Budget; !(b >= 0 && b <= maxProbeBudget) {
 		v.fail("cpi.probe.budget", "is %v, must be 0 (nobody is tested) to %d minutes an hour", b, maxProbeBudget)
+	}
+	if w := c.Probe.Window; w < minWindow || w > maxInterval {
+		v.fail("cpi.probe.window", "is %s, must be %s to %s", w, minWindow, maxInterval)
 	}
 	v.specs(&c.Specs.Prometheus)
 }
@@ -353,5 +357,13 @@ func (v *checker) relations(c *Config) {
 		v.fail("system.cpus",
 			"CPUs %s are in reserved.cpus too: reserved CPUs belong to the shared pools, exclusive system CPUs to "+
 				"the class SYSTEM alone", both)
+	}
+	if c.DRA.Mode == DRAOn && c.Kubernetes.API == APIOff {
+		v.fail("dra.mode",
+			"is on and kubernetes.api is off: claims are read from the API server, and slices written to it")
+	}
+	if k := &c.Kubernetes; k.BatchSlice == SwitchEnforce && !k.Pods {
+		v.fail("kubernetes.batchSlice", "is enforce and kubernetes.pods is false: only the API server says what a pod "+
+			"outside of the best-effort slice has to get back; read the pods, or switch it off")
 	}
 }

@@ -101,47 +101,47 @@ type (
 )
 
 const (
-	Enforce         Mode           = "enforce"
-	Observe         Mode           = "observe" // nothing at all is written
-	Refuse          AdmissionMode  = "refuse"
-	Degrade         AdmissionMode  = "degrade"
-	HealAuto        Heal           = "auto"
-	HealOff         Heal           = "off"
-	CompactOff      Compact        = "off"
-	ReportFound     Unannounced    = "report"
-	MaskFound       Unannounced    = "mask"
-	MemoryOff                      = Memory(policy.MemoryOff)
-	DefaultProfile                 = Profile(policy.ProfileDefault)
-	IgnoreStatus    ResourceStatus = "ignore"
-	TrustStatus     ResourceStatus = "trust"
-	DriverAuto      Driver         = "auto"
-	DriverCgroups   Driver         = "cgroupfs"
-	DriverSystemd   Driver         = "systemd"
-	APIAuto         API            = "auto" // where there is a kubeconfig or a service account
-	APIOff          API            = "off"
-	CPIOff          CPIMode        = "off"
-	CPIObserve      CPIMode        = "observe"
-	CPIEnforce      CPIMode        = "enforce"
-	ProtectDefault  Protect        = "" // as the profile says
-	ProtectClass    Protect        = "class"
-	ProtectRequest  Protect        = "request"
-	WaitsOff        Waits          = "off"
-	WaitsTotal      Waits          = "total"
-	SkipIsolated    Skip           = "isolated" // by the kernel: isolcpus and nohz_full
-	SkipOwners      Skip           = "owners"   // those, and CPUs that are somebody's own
-	SkipNone        Skip           = "none"
-	DetectorDefault Detector       = "default"
-	ByExperiment    Detector       = "experiment"
-	DetectorClassic Detector       = "classic" // the paper to the letter
-	SwitchOff       Switch         = "off"
-	SwitchObserve   Switch         = "observe"
-	SwitchEnforce   Switch         = "enforce"
-	NoStandIn       StandIn        = ""
-	OnCPUTime       StandIn        = "on-cpu-nanoseconds"
-	CPUClock        StandIn        = "cpu-clock"
-	PageFaults      StandIn        = "page-faults"
-	LogText         LogFormat      = "text"
-	LogJSON         LogFormat      = "json"
+	Enforce          Mode           = "enforce"
+	Observe          Mode           = "observe" // nothing at all is written
+	Refuse           AdmissionMode  = "refuse"
+	Degrade          AdmissionMode  = "degrade"
+	HealAuto         Heal           = "auto"
+	HealOff          Heal           = "off"
+	CompactOff       Compact        = "off"
+	ReportFound      Unannounced    = "report"
+	MaskFound        Unannounced    = "mask"
+	MemoryOff                       = Memory(policy.MemoryOff)
+	DefaultProfile                  = Profile(policy.ProfileDefault)
+	IgnoreStatus     ResourceStatus = "ignore"
+	TrustStatus      ResourceStatus = "trust"
+	DriverAuto       Driver         = "auto"
+	DriverCgroups    Driver         = "cgroupfs"
+	DriverSystemd    Driver         = "systemd"
+	APIAuto          API            = "auto" // where there is a kubeconfig or a service account
+	APIOff           API            = "off"
+	CPIOff           CPIMode        = "off"
+	CPIObserve       CPIMode        = "observe"
+	CPIEnforce       CPIMode        = "enforce"
+	ProtectDefault   Protect        = "" // as the profile says
+	ProtectClass     Protect        = "class"
+	ProtectRequest   Protect        = "request"
+	WaitsOff         Waits          = "off"
+	WaitsTotal       Waits          = "total"
+	SkipIsolated     Skip           = "isolated" // by the kernel: isolcpus and nohz_full
+	SkipOwners       Skip           = "owners"   // those, and CPUs that are somebody's own
+	SkipNone         Skip           = "none"
+	DetectorDefault  Detector       = "default"  // by experiment
+	DetectorContrast Detector       = "contrast" // what default was before
+	DetectorClassic  Detector       = "classic"  // the paper to the letter
+	SwitchOff        Switch         = "off"
+	SwitchObserve    Switch         = "observe"
+	SwitchEnforce    Switch         = "enforce"
+	NoStandIn        StandIn        = ""
+	OnCPUTime        StandIn        = "on-cpu-nanoseconds"
+	CPUClock         StandIn        = "cpu-clock"
+	PageFaults       StandIn        = "page-faults"
+	LogText          LogFormat      = "text"
+	LogJSON          LogFormat      = "json"
 )
 
 func (v *Mode) UnmarshalText(text []byte) error { return setWord(v, text, Enforce, Observe) }
@@ -179,7 +179,7 @@ func (v *Switch) UnmarshalText(text []byte) error {
 	return setWord(v, text, SwitchOff, SwitchObserve, SwitchEnforce)
 }
 func (v *Detector) UnmarshalText(text []byte) error {
-	return setWord(v, text, DetectorDefault, ByExperiment, DetectorClassic)
+	return setWord(v, text, DetectorDefault, DetectorContrast, DetectorClassic)
 }
 func (v *Protect) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
