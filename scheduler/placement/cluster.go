@@ -37,6 +37,9 @@ func NewCluster(changed func(node string)) *Cluster {
 // there.
 func (c *Cluster) Node(name string) *State { return c.nodes.Load().state(name) }
 
+// Glance is that of the present state of a node.
+func (c *Cluster) Glance(name string) Glance { return c.nodes.Load().glance(name) }
+
 // Generation is that of a node's ledger; 0: nothing was heard of it.
 func (c *Cluster) Generation(name string) uint64 {
 	if s := c.Node(name); s != nil {
@@ -169,14 +172,14 @@ func (c *Cluster) store(name string, before, next *State) {
 	}
 	t := c.nodes.Load()
 	if at := t.slot(name); at != nil {
-		at.Store(next)
+		at.store(next)
 	} else if next != nil {
 		c.nodes.Store(t.with(name, next))
 	}
 }
 
 func oddity(s *State) int64 {
-	if s.Odd() {
+	if s.Glance().Odd() {
 		return 1
 	}
 	return 0

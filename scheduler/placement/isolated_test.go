@@ -78,7 +78,7 @@ func TestIsolatedCPUs(t *testing.T) {
 	const requested = 4000 // by both owners
 	for milli, fits := range map[int64]bool{2000: true, 2001: false} {
 		p := shared(milli)
-		if refusal := s.Fits(NewWish(&p), requested); (refusal == nil) != fits {
+		if refusal := s.Glance().Fits(NewWish(&p), requested); (refusal == nil) != fits {
 			t.Errorf("%dm beside them: %v", milli, refusal)
 		}
 	}

@@ -151,7 +151,7 @@ func (l *life) schedule() {
 		if !w.Says.Owns() && l.sumsLeft(n, s) < p.Resources.RequestMilli {
 			continue
 		}
-		if w.Plain() && !s.Confines() {
+		if w.Plain() && !s.Glance().Confines() {
 			best = n
 			continue
 		}
@@ -171,7 +171,7 @@ func (l *life) schedule() {
 		l.refused++
 		return
 	}
-	if s := l.cluster.Node(best.name); !w.Plain() || s.Confines() {
+	if s := l.cluster.Node(best.name); !w.Plain() || s.Glance().Confines() {
 		if refusal := l.cluster.Take(best.name, w, l.load(best), &least); refusal != nil {
 			l.t.Fatalf("seed %d: %s was offered by %s and not taken: %v", l.seed, p.Name, best.name, refusal)
 		}
@@ -193,7 +193,7 @@ func (l *life) schedule() {
 
 // sumsLeft is what a stock scheduler counts, less what nobody's request pays for.
 func (l *life) sumsLeft(n *node, s *State) int64 {
-	left := int64(s.Payable()) * 1000
+	left := int64(s.Glance().Payable()) * 1000
 	for uid, on := range l.bound {
 		if on == n {
 			left -= l.requestOf(n, uid)

@@ -271,10 +271,10 @@ func (c *paper) ours(p *policy.Pod) (best *paperNode, status string) {
 	var least Place
 	for _, n := range c.byRoom(p) {
 		s := c.cluster.Node(n.name)
-		if !w.Says.Owns() && s.Fits(w, n.requested) != nil {
+		if !w.Says.Owns() && s.Glance().Fits(w, n.requested) != nil {
 			continue
 		}
-		if w.Plain() && !s.Confines() {
+		if w.Plain() && !s.Glance().Confines() {
 			return n, ""
 		}
 		if place, refusal := s.Ask(w, Load{SharedMilli: n.shared}); refusal == nil &&

@@ -31,6 +31,7 @@ type counts struct {
 	beyond int           // CPUs that are withheld, or more than was requested: nobody's request pays for them
 	apart  int           // held of those that the kernel isolates, which only their owners' requests pay for
 	sums   policy.Sums
+	glance Glance
 }
 
 // flight is a pod on its way to a node.
@@ -72,18 +73,13 @@ func (s *State) Why() error  { return s.broken }
 // Generation is that of the node's ledger.
 func (s *State) Generation() uint64 { return s.generation }
 
-// Payable is how many CPUs the requests of all pods here may add up to: not those that are
-// reserved, isolated without an owner, kept idle for an owner or rounded up to. Where Odd says so, it is fewer
-// than the node's sums say.
-func (s *State) Payable() int { return s.site.usable.Count() + s.apart - s.beyond }
-
-// Odd says that a pod that asks for nothing needs a look here, too.
-func (s *State) Odd() bool {
-	return s.Known() && (s.beyond > 0 || s.site.confines || s.site.narrow)
+// Glance is what the node means to a pod that asks for nothing.
+func (s *State) Glance() Glance {
+	if s == nil {
+		return 0
+	}
+	return s.glance
 }
-
-// Confines says that pods of the shared pool are bound to NUMA nodes, whether they ask or not.
-func (s *State) Confines() bool { return s.Known() && s.site.confines }
 
 // Owner is what a pod owns here, or is on its way to: how many CPUs of its request; false: none.
 func (s *State) Owner(uid string) (cpus int, owns bool) {
@@ -138,7 +134,7 @@ type answer struct {
 
 // Rate is what a place on the node would cost a pod, or why it has none.
 func (s *State) Rate(w *Wish, l Load) (Cost, *policy.Refusal) {
-	asked := answer{alike: w.alike, shared: l.SharedMilli}
+	asked := answer{alike: w.alike(), shared: l.SharedMilli}
 	// A pod that is being placed holds nothing anywhere; one whose binding went through although that
 	// was answered with an error counts as another until the node or the pod itself says it.
 	known := len(l.Without) == 0 && len(l.More) == 0
@@ -212,28 +208,13 @@ func (s *State) Ending(generation int64, there func() map[string]bool) []string 
 	var list []string
 	present := there()
 	for i := range s.ledger.Holdings {
-		if h := &s.ledger.Holdings[i]; h.Owns() && !present[h.UID] && !slices.Contains(list, h.UID) {
+		h := &s.ledger.Holdings[i]
+		if h.Owns() && h.Kind != policy.KindClaim && !present[h.UID] && !slices.Contains(list, h.UID) {
 			list = append(list, h.UID)
 		}
 	}
 	s.last.ending, s.last.endingAt = list, generation
 	return list
-}
-
-// Fits compares sums, for a pod that will share, with what pods request there already: CPUs
-// that nobody's request pays for are not the node's to give, whatever its own sums say.
-func (s *State) Fits(w *Wish, requested int64) *policy.Refusal {
-	if !s.Odd() || w.Pod.Resources == nil || w.Pod.Resources.RequestMilli == 0 || w.Says.Class == policy.BE {
-		return nil
-	}
-	asked, payable := w.Pod.Resources.RequestMilli, int64(s.Payable())
-	left := 1000*payable - requested
-	if asked <= left {
-		return nil
-	}
-	return &policy.Refusal{Code: cpuallocator.InsufficientCPUs, Message: fmt.Sprintf(
-		"%dm are asked for and %dm are left of the %d CPUs that are not reserved, kept idle for another pod or "+
-			"rounded up to", asked, max(left, 0), payable)}
 }
 
 // tooFew counts before anything is searched.
@@ -274,20 +255,24 @@ func (s *State) count() {
 			}
 		}
 	}
-	s.spare, s.counts.free = free.Count(), free.Pack()
+	s.spare = free.Count() // those that are kept for claims are the shared pool's until then
+	free.RemovePacked(s.ledger.Kept)
+	s.counts.free = free.Pack()
+	s.glance = s.site.glance(s.site.usable.Count()+s.apart-s.beyond, s.beyond > 0)
 	s.sums = policy.SumsOf(s.ledger.Holdings, s.more)
 	if s.ledger.Overlap {
 		s.spare = 0
 	}
 }
 
-// freeWith are the CPUs that nobody holds.
+// freeWith are the CPUs that nobody holds and that are not kept for claims.
 func (s *State) freeWith(l *Load) cpuset.Set {
 	if len(l.Without) == 0 && len(l.More) == 0 {
 		return s.free.Set()
 	}
 	free := s.site.usable
 	free.RemovePacked(s.ledger.Booked)
+	free.RemovePacked(s.ledger.Kept)
 	for _, list := range [][]policy.Holding{s.ledger.Holdings, s.more, l.More} {
 		for i := range list {
 			if !slices.Contains(l.Without, list[i].UID) {

@@ -13,15 +13,31 @@ type table struct {
 	settled, recent map[string]*slot
 }
 
-// slot holds nil for a node that is forgotten.
-type slot = atomic.Pointer[State]
+// slot holds nil for a node that is forgotten, and beside its state what most look for in it.
+type slot struct {
+	state  atomic.Pointer[State]
+	glance atomic.Uint64
+}
+
+func (s *slot) store(state *State) {
+	s.state.Store(state)
+	s.glance.Store(uint64(state.Glance()))
+}
 
 // state of a node; nil: nothing is known of it.
 func (t *table) state(name string) *State {
 	if s := t.slot(name); s != nil {
-		return s.Load()
+		return s.state.Load()
 	}
 	return nil
+}
+
+// glance at a node; 0: nothing is known of it.
+func (t *table) glance(name string) Glance {
+	if s := t.slot(name); s != nil {
+		return Glance(s.glance.Load())
+	}
+	return 0
 }
 
 func (t *table) slot(name string) *slot {
@@ -34,7 +50,7 @@ func (t *table) slot(name string) *slot {
 // with has one more node. Those that are forgotten leave when recent nodes settle.
 func (t *table) with(name string, s *State) *table {
 	fresh := &slot{}
-	fresh.Store(s)
+	fresh.store(s)
 	if n := len(t.recent); n*n < len(t.settled) {
 		next := &table{settled: t.settled, recent: maps.Clone(t.recent)}
 		if next.recent == nil {
@@ -46,7 +62,7 @@ func (t *table) with(name string, s *State) *table {
 	next := &table{settled: make(map[string]*slot, len(t.settled)+len(t.recent)+1)}
 	for _, from := range []map[string]*slot{t.settled, t.recent} {
 		for name, s := range from {
-			if s.Load() != nil {
+			if s.state.Load() != nil {
 				next.settled[name] = s
 			}
 		}

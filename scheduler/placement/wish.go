@@ -12,9 +12,9 @@ import (
 // Wish is what a pod asks for, with its reading by each set of rules that it met.
 type Wish struct {
 	Pod    policy.Pod
-	Says   policy.Wish           // whatever node it comes to
-	Bad    *policy.Refusal       // why no node takes it
-	alike  unique.Handle[string] // equal for pods that every node answers alike
+	Says   policy.Wish                  // whatever node it comes to
+	Bad    *policy.Refusal              // why no node takes it
+	alike  func() unique.Handle[string] // equal for pods that every node answers alike; costly, and few are asked
 	mu     sync.Mutex
 	byRule map[*site]reading
 }
@@ -27,24 +27,29 @@ type reading struct {
 // NewWish reads a pod.
 func NewWish(p *policy.Pod) *Wish {
 	w := &Wish{Pod: *p, byRule: map[*site]reading{}}
-	asks := *p
+	w.alike = sync.OnceValue(w.sum)
+	w.Says, w.Bad = policy.ReadWish(p)
+	return w
+}
+
+// sum is equal for pods that every node answers alike.
+func (w *Wish) sum() unique.Handle[string] {
+	asks := w.Pod
 	asks.UID, asks.Sandbox, asks.Name, asks.CreatedAt = "", "", "", time.Time{}
 	if asks.Facts != nil {
 		facts := *asks.Facts
 		facts.UID, facts.Owner = "", "" // whose task it is decides about no CPUs
 		asks.Facts = &facts
 	}
-	if text, err := json.Marshal(&asks); err == nil { // maps by key
-		w.alike = unique.Make(string(text))
-	} else {
-		w.alike = unique.Make(p.UID)
+	text, err := json.Marshal(&asks) // maps by key
+	if err != nil {
+		return unique.Make(w.Pod.UID)
 	}
-	w.Says, w.Bad = policy.ReadWish(p)
-	return w
+	return unique.Make(string(text))
 }
 
 // Alike says that every node answers two pods alike.
-func (w *Wish) Alike(o *Wish) bool { return w.alike == o.alike }
+func (w *Wish) Alike(o *Wish) bool { return w.alike() == o.alike() }
 
 // Plain says that the pod asks for nothing that the scheduler's other plugins do not know, and
 // for no power that a node's configuration may deny it.

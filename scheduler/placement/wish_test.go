@@ -25,8 +25,8 @@ func TestAlike(t *testing.T) {
 		{wish("b", "shop", "Deployment/web", 2000), false},
 		{wish("b", "yard", "Deployment/web", 4000), false}, // what it may do differs
 	} {
-		if got := first.alike == c.other.alike; got != c.alike {
-			t.Errorf("alike: %v, of %s and %s", got, first.alike.Value(), c.other.alike.Value())
+		if got := first.Alike(c.other); got != c.alike {
+			t.Errorf("alike: %v, of %s and %s", got, first.alike().Value(), c.other.alike().Value())
 		}
 	}
 }

@@ -23,6 +23,8 @@ type cycle struct {
 	as map[string]changes
 	// off are nodes that refused such a pod; nil: none did.
 	off map[string]refusal
+	// glances says that a glance at a node is enough: the pod asks for nothing, and was refused by none.
+	glances bool
 
 	mu     sync.Mutex       // guards what filters on several nodes at a time write
 	costs  map[string]int64 // of places, packed; nil once nobody asks any more
@@ -52,7 +54,7 @@ func (c *cycle) Clone() fwk.StateData {
 	for node, ch := range c.as {
 		as[node] = changes{ch.state, slices.Clone(ch.without), slices.Clone(ch.more)}
 	}
-	return &cycle{wish: c.wish, off: c.off, as: as, costs: map[string]int64{}}
+	return &cycle{wish: c.wish, off: c.off, glances: c.glances, as: as, costs: map[string]int64{}}
 }
 
 func (c *cycle) setCost(node string, cost placement.Cost) {
@@ -78,7 +80,7 @@ func (p *Plugin) newCycle(w *placement.Wish, off map[string]refusal) *cycle {
 	if !ok {
 		costs = map[string]int64{}
 	}
-	return &cycle{wish: w, off: off, as: map[string]changes{}, costs: costs}
+	return &cycle{wish: w, off: off, glances: w.Plain() && off == nil, as: map[string]changes{}, costs: costs}
 }
 
 // chosen ends the search for a node: costs are asked for no more.

@@ -124,6 +124,11 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, n fw
 		return nil
 	}
 	name := n.Node().Name
+	if c.glances && len(c.as) == 0 {
+		if g := p.cluster.Glance(name); !g.Confines() {
+			return unschedulable(g.Fits(c.wish, n.GetRequested().GetMilliCPU()))
+		}
+	}
 	s := p.stateOf(c, name)
 	if !s.Known() {
 		if c.wish.Plain() || p.args.AbsentNodes == AbsentIgnore || p.coming(n.Node()) {
@@ -135,10 +140,10 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, n fw
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "the node has refused such a pod: "+r.Message)
 	}
 	if !c.wish.Says.Owns() {
-		if refusal := s.Fits(c.wish, n.GetRequested().GetMilliCPU()); refusal != nil {
-			return fwk.NewStatus(fwk.Unschedulable, refusal.Error())
+		if no := unschedulable(s.Glance().Fits(c.wish, n.GetRequested().GetMilliCPU())); no != nil {
+			return no
 		}
-		if c.wish.Plain() && !s.Confines() {
+		if c.wish.Plain() && !s.Glance().Confines() {
 			return nil
 		}
 	}
@@ -153,6 +158,14 @@ func (p *Plugin) Filter(_ context.Context, state fwk.CycleState, _ *v1.Pod, n fw
 	}
 	c.setCost(name, cost)
 	return nil
+}
+
+// unschedulable is nil where there is no refusal.
+func unschedulable(refusal *policy.Refusal) *fwk.Status {
+	if refusal == nil {
+		return nil
+	}
+	return fwk.NewStatus(fwk.Unschedulable, refusal.Error())
 }
 
 // startup is how long a new node's daemon has to publish something, for an autoscaler: as long as
@@ -269,7 +282,7 @@ func (p *Plugin) Reserve(_ context.Context, state fwk.CycleState, pod *v1.Pod, n
 	if c != nil {
 		p.chosen(c)
 	}
-	if p.simulates || c == nil || !s.Known() || c.wish.Plain() && !s.Confines() {
+	if p.simulates || c == nil || !s.Known() || c.wish.Plain() && !s.Glance().Confines() {
 		return nil
 	}
 	n, err := p.handle.SnapshotSharedLister().NodeInfos().Get(node)

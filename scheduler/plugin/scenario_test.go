@@ -2,8 +2,6 @@ package plugin
 
 import (
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -335,7 +333,8 @@ func ownedBy(deployment string) podOption {
 }
 
 // TestAgainstStock: a mixed load on a cluster, with and without the plugin: how many pods end
-// up refused on nodes. QUIETCORE_LOAD is another number of pods, on a twelfth as many nodes.
+// up refused on nodes. QUIETCORE_LOAD is another number of pods, QUIETCORE_NODES of nodes, a twelfth as many, and
+// QUIETCORE_QPS how many requests a second the scheduler may make.
 func TestAgainstStock(t *testing.T) {
 	if testing.Short() {
 		t.Skip("some seconds")
@@ -346,12 +345,9 @@ func TestAgainstStock(t *testing.T) {
 }
 
 func mixedLoad(t *testing.T, stock bool) {
-	load := 120
-	if n, err := strconv.Atoi(os.Getenv("QUIETCORE_LOAD")); err == nil {
-		load = n
-	}
+	load := sizeFrom("QUIETCORE_LOAD", 120)
 	w := newWorld(t, options{noPlugin: stock})
-	for i := range load / 12 {
+	for i := range sizeFrom("QUIETCORE_NODES", load/12) {
 		grid, cfg := two, trusting()
 		if i%3 == 1 {
 			grid = small
@@ -361,6 +357,7 @@ func mixedLoad(t *testing.T, stock bool) {
 		}
 		w.node(fmt.Sprintf("node-%d", i), 0, &grid, cfg)
 	}
+	began := time.Now()
 	for i := range load {
 		name := fmt.Sprintf("pod-%d", i)
 		switch i % 5 {
@@ -379,8 +376,10 @@ func mixedLoad(t *testing.T, stock bool) {
 	for i := range load {
 		w.where(fmt.Sprintf("pod-%d", i))
 	}
+	took := time.Since(began).Seconds()
 	running, refused := w.counts()
-	t.Logf("stock %v: of %d pods %d are bound, %d of them refused by their nodes", stock, load, running, refused)
+	t.Logf("stock %v: of %d pods %d are bound, %d of them refused by their nodes; %.0f a second, from the first one's "+
+		"creation to the last one's decision", stock, load, running, refused, float64(running)/took)
 	if !stock {
 		w.check()
 	} else if refused == 0 {

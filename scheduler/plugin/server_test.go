@@ -148,6 +148,8 @@ func startServer(bin string) (*server, error) {
 	s := &server{dir: dir, config: &rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", ports[2]), BearerToken: token,
 		QPS: 5000, Burst: 5000, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}}
 	s.theirs = rest.CopyConfig(s.config)
+	qps := sizeFrom("QUIETCORE_QPS", 5000) // kube-scheduler's own default is 50, and twice that at once
+	s.theirs.QPS, s.theirs.Burst = float32(qps), 2*qps
 	s.theirs.BearerToken = theirs
 	if err := s.ready(dir); err != nil {
 		return nil, err

@@ -262,7 +262,7 @@ func (c *cluster) ask(n *node, w *placement.Wish) (placement.Place, *policy.Refu
 			"%dm are asked for and %dm of what the node allocates are not requested", asked, max(left, 0))}
 	}
 	if !w.Says.Owns() {
-		if refusal := s.Fits(w, n.requested()); refusal != nil || w.Plain() && !s.Confines() {
+		if refusal := s.Glance().Fits(w, n.requested()); refusal != nil || w.Plain() && !s.Glance().Confines() {
 			return placement.Place{}, refusal
 		}
 	}
