@@ -192,6 +192,7 @@ var byHand = map[string]string{
 	"e2e-kubernetes":      "test has the quick proofs",
 	"test-counters":       "takes an emulated arm64; test has x86",
 	"try-kernels":         "part of test-counters",
+	"test-experiment":     "needs a host that nobody loads; test-interference plays the same circle",
 	"test-proof":          "test has the quick proofs",
 	"release":             "release-smoke makes two",
 	"release-twice":       "takes syft; release-smoke is its short form",
@@ -533,7 +534,7 @@ func TestKeysOfThePages(t *testing.T) {
 	dotted := regexp.MustCompile(`^(config\.)?([a-z][a-zA-Z]*(?:\.[a-z][a-zA-Z]*)+)(?:$|[:=])`)
 	// files and domains
 	others := regexp.MustCompile(
-		`^(cgroup\.(procs|controllers|events|type|subtree_control)|` +
+		`^(dra\.cpu|cgroup\.(procs|controllers|events|type|subtree_control)|` +
 			`\w+\.(json|yaml|csv|db|sock|go|jsonl|service|slice|io|dev))$`)
 	n := 0
 	for _, p := range pages(t) {

@@ -21,10 +21,12 @@ import (
 	apps "k8s.io/api/apps/v1"
 	core "k8s.io/api/core/v1"
 	rbac "k8s.io/api/rbac/v1"
+	resource "k8s.io/api/resource/v1"
 	kubeyaml "sigs.k8s.io/yaml"
 
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/doctext"
+	"github.com/quietcore/quietcore/internal/dra"
 	"github.com/quietcore/quietcore/internal/script"
 )
 
@@ -143,6 +145,8 @@ func document(text string, doc map[string]any) error {
 			return err
 		}
 		return accepted(d.Name, d.Spec.Template.ObjectMeta.Labels, d.Spec.Template.Annotations, d.Spec.Template.Spec)
+	case kind == "ResourceClaimTemplate":
+		return claimTemplate(text)
 	case kind == "KubeletConfiguration":
 		return kubelet(doc)
 	case kind == "MachineConfig":
@@ -158,6 +162,23 @@ func document(text string, doc map[string]any) error {
 		return fmt.Errorf("no test knows the kind %q", kind)
 	}
 	return kubeyaml.UnmarshalStrict([]byte(text), into)
+}
+
+// claimTemplate decodes a template, and its parameters as the driver does.
+func claimTemplate(text string) error {
+	var c resource.ResourceClaimTemplate
+	if err := kubeyaml.UnmarshalStrict([]byte(text), &c); err != nil {
+		return err
+	}
+	for _, own := range c.Spec.Spec.Devices.Config {
+		if own.Opaque.Driver != dra.DriverName {
+			return fmt.Errorf("parameters for driver %s", own.Opaque.Driver)
+		}
+		if _, err := dra.ParseParameters(own.Opaque.Parameters.Raw); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // pod puts a pod, or the part of one, on an empty machine.

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +39,7 @@ that machine can have this configuration: whether its CPUs exist and leave the s
 		if err != nil {
 			return cli.UsageError{Err: err}
 		}
-		cli.Warn(cmd.ErrOrStderr(), c.Reclaim.Former())
+		cli.Warn(cmd.ErrOrStderr(), slices.Concat(c.Reclaim.Former(), c.CPI.Unused()))
 		if root != "" {
 			t, warnings, err := topodoc.Doc{Sysfs: root}.Build(topodoc.Open)
 			cli.Warn(cmd.ErrOrStderr(), warnings)

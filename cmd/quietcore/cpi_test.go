@@ -176,8 +176,8 @@ func (b busyContainer) run(t *testing.T, socket string) {
 func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t,
-		"mode: observe\ncpi: {interval: 1s, window: 300ms, containerSeries: 6, minTasks: 1, minTaskSamples: 3, "+
-			"minUsage: 0.001, standIns: {cycles: cpu-clock, instructions: cpu-clock}}")
+		"mode: observe\ncpi: {detector: contrast, interval: 1s, window: 300ms, containerSeries: 6, minTasks: 1, "+
+			"minTaskSamples: 3, minUsage: 0.001, standIns: {cycles: cpu-clock, instructions: cpu-clock}}")
 	text, err := os.ReadFile(p.config)
 	if err != nil {
 		t.Fatal(err)

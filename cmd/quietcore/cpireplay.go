@@ -23,16 +23,18 @@ func newCPIReplay() *cobra.Command {
 		Long: `Reads a CSV file with the columns time (seconds), container, job, class (LSE, LSR, LS, BATCH or
 BE), usage (CPU-seconds per second), cpi or both cycles and instructions, and optionally platform,
 release (the version of the job: a new one may need other CPIs), mpki (LLC misses in a thousand
-instructions) and wait (share of the time that it waited for a CPU; checked, and not used yet). Prints
-JSON lines in the order of time: what is normal (spec), outliers, anomalies, an analysis with the score
-of every suspect, and the caps, probes and uncaps that enforcing would bring. In each, container is the
+instructions), wait (share of the time that it waited for a CPU; checked, and not used yet) and window
+(seconds that a row's window stands for: shorter than an interval's, it is a test's alone). Prints JSON
+lines in the order of time: what is normal (spec), outliers, anomalies, an analysis with the score of
+every suspect, and the caps, probes and uncaps that enforcing would bring. In each, container is the
 victim and antagonist the one that is blamed, tested, capped or uncapped. The last line sums up.
 
 The detector default throttles suspects at random times and watches the victim. In a record of the past
 nothing follows from that, so that it blames hardly anybody: --interactive lets a caller play what
 follows. An empty line ends an interval then; everything that follows from it is written, and after it
-{"event":"tick","time":SECONDS}. A probe lasts until its until, a cap until its until or an uncap. The
-coins follow from --seed, the pair and the window alone: later rows change no earlier line.
+{"event":"tick","time":SECONDS}. A probe lasts until its until, a cap until its until or an uncap. Where
+there is a column window, probes last cpi.probe.window, and so may the windows between two intervals' own
+while one is under way. The coins follow from --seed, the pair and the window alone: later rows change no earlier line.
 
 What is normal is learned from the rows before, never from later ones, unless --specs gives it:
 JSON lines of job, platform, mean, stddev, samples and tasks. FILE may be - for standard input.`,

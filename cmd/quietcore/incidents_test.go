@@ -48,6 +48,8 @@ func incidentDatabase(t *testing.T) (path string, ids []string) {
 			i.Actions = []incidents.Action{{Kind: incidents.Cap, Subject: party(who), Milli: 100, From: at,
 				Until: at.Add(5 * time.Minute), Ended: at.Add(4 * time.Minute)}}
 			i.Outcome = incidents.Outcome{Result: "success", Before: 3.5, After: 1.75, Samples: 4}
+			i.Evidence = &incidents.Evidence{Resource: "memory bandwidth", Waited: true,
+				Node: []incidents.Neighbour{{Name: "shop/" + who + "-1/main", CPUs: 4, Misses: 12345678}}}
 		}
 		ids = append(ids, s.Put(i))
 	}
@@ -107,7 +109,7 @@ func askIncidents(t *testing.T, source, ids []string) {
 	list := incidentsOf(t, source)
 	if lines := strings.Split(strings.TrimSpace(list), "\n"); len(lines) != 5 ||
 		!strings.HasPrefix(lines[1], ids[3]) || !strings.Contains(lines[4], "shop/video-1") ||
-		!strings.Contains(lines[4], "4m0s") {
+		!strings.Contains(lines[4], "4m0s") || !strings.Contains(lines[4], "memory bandwidth and queue") {
 		t.Errorf("the list is\n%s", list)
 	}
 	for args, want := range map[string]string{
@@ -121,6 +123,7 @@ func askIncidents(t *testing.T, source, ids []string) {
 		"top --antagonist video":             "shop/Deployment/web  2",
 		"top --group pod":                    "shop/video-1",
 		"show " + ids[0]:                     "cap at 100m of shop/video-1/main",
+		"show " + ids[1]:                     "shop/video-1/main  NUMA node  4.00  -               1.23e+07",
 		"show " + ids[0] + " -o svg":         "capped at 0.1 CPU for 4m0s",
 		"show " + ids[2] + " -o html":        "<!doctype html>",
 	} {

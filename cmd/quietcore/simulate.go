@@ -12,8 +12,8 @@ func newSimulate() *cobra.Command {
 		Use:   "simulate FILE",
 		Short: "play a node's life on the daemon's own state machine, without a node",
 		Long: `Plays a script of steps (create, resize, kubeletUpdate, restartContainer, stop, remove,
-restartDaemon, nodeLabels, kubeletState, offline, online, cap, advance) and shows after each
-step whom it changed, why, and the pools; -o svg draws the machine after the last step. It
+restartDaemon, nodeLabels, kubeletState, offline, online, cap, advance, prepare, unprepare) and
+shows after each step whom it changed, why, and the pools; -o svg draws the machine after the last step. It
 answers "what would happen if"; docs/semantics.md is made of such scripts. A refused step is a
 result: it changes nothing and says why. FILE may be - for standard input, and may be what
 ` + "`quietcore record`" + ` wrote.`,

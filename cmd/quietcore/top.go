@@ -23,7 +23,8 @@ func newTop() *cobra.Command {
 		Long: `Shows the containers of the node like top: CPUs in use since the last table, and
 of the last window of counting cycles per instruction (CPI), misses of the last-level
 cache per thousand instructions (MPKI), and the share of the time in which the
-container could have run that it spent waiting for a CPU (%WAIT).
+container could have run that it spent waiting for a CPU (%WAIT). What was disturbed
+in the last ten minutes has the resource that it lacked (LACKS).
 
 Keys: q quits, s sorts by the next column. Without a terminal it prints one table.`,
 		Example: "  quietcore top\n  quietcore top -s cpi -d 10s\n  quietcore top -b -n 3\n  quietcore top -o json " +

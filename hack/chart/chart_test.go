@@ -380,6 +380,9 @@ func TestRights(t *testing.T) {
 			"create, topology.node.k8s.io/noderesourcetopologies patch"
 		published = ", /nodes/status patch"
 		evicting  = ", /pods/eviction create"
+		claims    = ", resource.k8s.io/resourceclaims get, resource.k8s.io/resourceslices list, " +
+			"resource.k8s.io/resourceslices create, resource.k8s.io/resourceslices patch, " +
+			"resource.k8s.io/resourceslices delete"
 	)
 	for values, want := range map[string]string{
 		"{}": reading + telling + topology,
@@ -404,6 +407,9 @@ func TestRights(t *testing.T) {
 			evicting + telling + topology,
 		"{config: {kubernetes: {pods: false, labels: false}}}": telling[2:] +
 			topology,
+		"config: {dra: {mode: \"on\"}}": reading + telling + topology + claims,
+		"config: {dra: {mode: \"on\"}, mode: observe}": reading +
+			telling + topology,
 		"{rbac: {keepLending: true}, config: {kubernetes: {nodeResourceTopology: {enabled: false}}}}": reading +
 			published + telling,
 	} {
@@ -608,7 +614,7 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 		"node: {name: x}", "node: {kubelet: {stateFile: /x}}", "node: {kubelet: {configFile: /x}}",
 		"node: {kubelet: {podResources: /x}}",
 		"node: {kubelet: {configDir: /x}}", "cpi: {mode: \"off\"}", "cpi: {window: 5s}", "reclaim: {mode: observe}",
-		"suppression: {mode: observe}",
+		"suppression: {mode: observe}", "dra: {share: \"8\"}",
 		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}",
 		"sysfs: {root: /x}",
 		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "page: {listen: ''}", "log: {format: json}",
@@ -690,7 +696,8 @@ func TestSecurityPageNamesEveryRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := decode(t, render(t, Release{Values: parseValues(t, "config: {reclaim: {mode: enforce, evict: true}}")}))
+	objects := decode(t, render(t, Release{Values: parseValues(t,
+		"config: {reclaim: {mode: enforce, evict: true}, dra: {mode: \"on\"}}")}))
 	d, _ := first[*appsv1.DaemonSet](objects)
 	for _, c := range d.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add {
 		if row := "`" + string(c) + "`"; !bytes.Contains(page, []byte(row)) {

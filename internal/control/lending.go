@@ -26,11 +26,20 @@ type Lending struct {
 	// Quota limits best effort as a whole if a set of CPUs cannot; 0: none.
 	Quota float64 `json:"quota,omitempty"`
 	Blind bool    `json:"blind,omitempty"`
+	// Group is how that quota is divided; nil: the best-effort slice has all of it.
+	Group *Group `json:"group,omitempty"`
 
 	Estimate  *Estimate  `json:"estimate,omitempty"`  // nil: before the first one, or if nothing is lent
 	Published *float64   `json:"published,omitempty"` // the amount in the Node object; nil: none
 	Pods      []BatchPod `json:"pods,omitempty"`
 	Taken     []Taken    `json:"taken,omitempty"`
+}
+
+// Group is best effort as one group over several cgroups. Amounts are in CPUs.
+type Group struct {
+	Mode  string  `json:"mode"`  // observe or enforce
+	Slice float64 `json:"slice"` // quota of kubelet's best-effort slice
+	Pods  int     `json:"pods"`  // outside of it, each with its part of the rest
 }
 
 // Estimate is how much can be lent.
@@ -55,6 +64,7 @@ type BatchPod struct {
 	Idle      bool    `json:"idle"`
 	Evicting  bool    `json:"evicting,omitempty"`
 	Why       string  `json:"why,omitempty"`
+	Part      float64 `json:"part,omitempty"` // of best effort's quota, outside of its slice; 0: none
 }
 
 // Taken is something that was taken back from best effort.

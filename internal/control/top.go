@@ -17,6 +17,8 @@ type Performance struct {
 	Samples map[string]Sample // by container id, of the last window
 	// Throttled are the containers that are throttled for a victim now, by id.
 	Throttled map[string]Throttled
+	// Lacks are the resources that victims lacked lately, by id.
+	Lacks map[string]string
 }
 
 // Throttled says why a container is throttled now.
@@ -125,6 +127,9 @@ type Sample struct {
 	MPKI  *float64 `json:"mpki"` // LLC misses per thousand instructions
 	Wait  *float64 `json:"wait"` // share of the time in which it was runnable
 	Why   string   `json:"why,omitempty"`
+	// Queue says how many times as long its work took, since others had the CPU, as alone: what
+	// judges where no CPI is counted.
+	Queue *float64 `json:"queue,omitempty"`
 	// Counted is why it had a place where not all have one: victim, suspect, turn or use.
 	Counted string `json:"counted,omitempty"`
 }
@@ -159,6 +164,9 @@ type TopContainer struct {
 	UsageAt      float64  `json:"usageAt,omitempty"`
 	Sample
 	Throttled *Throttled `json:"throttled,omitempty"`
+	// Lacks is the resource that it lacked when it was last found to be disturbed, in the last ten
+	// minutes.
+	Lacks string `json:"lacks,omitempty"`
 }
 
 // performance is what is known if no counter runs.
@@ -185,6 +193,7 @@ func (s *Server) top(w http.ResponseWriter, _ *http.Request) {
 		row := TopContainer{
 			ID: c.ID, Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Class: c.Class, Pool: c.Pool,
 			CPUs: states[i].CPUs, CapMilli: c.CapMilli, Sample: performance.Samples[c.ID],
+			Lacks: performance.Lacks[c.ID],
 		}
 		if why, is := performance.Throttled[c.ID]; is {
 			row.Throttled = &why

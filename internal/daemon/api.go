@@ -38,8 +38,9 @@ type apiServer struct {
 	topology *nrt.Publisher        // nil: not published
 	stamp    ledger.Stamp          // of what the topology says; its Run's
 	lent     *lend.Publisher       // nil: nothing is published, or withdrawn
-	server   *lend.Server          // evicts pods; nil: nothing may be written
-	broken   string                // why there is no client
+	claims   *claims
+	server   *lend.Server // evicts pods; nil: nothing may be written
+	broken   string       // why there is no client
 	started  time.Time
 }
 
@@ -50,6 +51,7 @@ func newAPIServer(o apiOptions, current func() *config.Config) *apiServer {
 		a.broken = err.Error()
 		o.log.Warn("nothing is read from or written to the API server", "why", err)
 	}
+	a.claims = newClaims(a)
 	return a
 }
 
@@ -152,11 +154,14 @@ func (a *apiServer) Run(ctx context.Context) {
 	if a.lent != nil {
 		runs = append(runs, a.lent.Run)
 	}
+	if a.claims.driver != nil {
+		runs = append(runs, a.claims.driver.Run)
+	}
 	together(ctx, runs...)
 }
 
 func (a *apiServer) Health() map[string]string {
-	why := map[string]string{metrics.FeatureAPIServer: a.broken}
+	why := map[string]string{metrics.FeatureAPIServer: a.broken, metrics.FeatureDRA: a.claims.state()}
 	if a.client != nil {
 		why[metrics.FeatureAPIServer] = a.client.State()
 	}
@@ -170,8 +175,11 @@ func (a *apiServer) Health() map[string]string {
 }
 
 // topologyChanged is called at every change of what the node's NodeResourceTopology
-// says.
+// says, and its ResourceSlices.
 func (a *apiServer) topologyChanged() {
+	if a.claims.driver != nil {
+		a.claims.driver.Changed()
+	}
 	if a.topology != nil {
 		a.topology.Changed()
 	}

@@ -60,6 +60,8 @@ type counting struct {
 	noSpecs atomic.Pointer[string]             // why it is not, though it should be
 	public  late                               // what windows change in metrics
 	found   atomic.Pointer[loop.Counters]      // what metrics show of the detector's
+	lacks   lacking
+	host    hostUnits
 }
 
 // counters is what there is once they are open.
@@ -86,9 +88,11 @@ func (c *counters) missing() string {
 
 func newCounting(o countingOptions) *counting {
 	root := o.config.Cgroup.Root
-	return &counting{
+	p := &counting{
 		o: o, cfg: o.config.CPI, root: root, counted: cgroup.CPUHierarchy(root, o.v1), started: time.Now(),
 	}
+	p.host = hostUnits{counted: p.counted, usage: p.readUsage, taken: takenFrom(procStat), v1: o.v1}
+	return p
 }
 
 // Run counts until ctx ends.
@@ -144,20 +148,24 @@ func (p *counting) open() (*counters, error) {
 		Node: func() sampler.Node {
 			snapshot := p.o.node.Snapshot()
 			node := view.Node(snapshot)
+			node.Containers = p.host.with(node.Containers)
 			node.Skip = leftAlone(p.cfg.Skip, &o.Skip, snapshot)
 			return node
 		},
 		Threads: sampler.ThreadsIn(cgroup.ThreadHierarchy(p.root, p.o.v1)), Interval: time.Duration(p.cfg.Interval),
 		Window: window, Waits: o.Waits != counter.WaitsOff, Causes: o.Waits == counter.WaitsByCause,
-		LeaveOut: opened.LeaveOut,
+		LeaveOut: opened.LeaveOut, Taken: takenFrom(procStat),
 		Budget: sampler.Budget{Node: p.cfg.Budget.Node / 100, CPU: p.cfg.Budget.CPU / 100,
 			Test: p.cfg.Budget.Test / 100},
-		Questions: p.questions,
-		Rules:     rules, Log: p.o.log, Begin: p.begin,
+		Questions: p.questions, Short: p.short,
+		Rules: rules, Log: p.o.log, Begin: p.begin,
 	})
 	c := &counters{counter: opened, sampler: s}
 	c.events.Store(sources(&status))
 	s.Subscribe(func(w *sampler.Window) {
+		if w.Between {
+			return // the tests' alone
+		}
 		status := opened.Status()
 		c.events.Store(sources(&status))
 		counted := inMetrics(w, &status)
@@ -180,6 +188,14 @@ func (p *counting) questions() []cpi.Question {
 	return nil
 }
 
+// short is how long the detector wants windows to be that follow one another.
+func (p *counting) short() time.Duration {
+	if c := p.counts.Load(); c != nil && c.loop != nil {
+		return c.loop.Short()
+	}
+	return 0
+}
+
 // begin is the beginning of an interval of counting.
 func (p *counting) begin() {
 	if c := p.counts.Load(); c != nil && c.loop != nil {
@@ -194,7 +210,7 @@ func (p *counting) begin() {
 func CounterOptions(cfg *config.Config, v1 bool) counter.Options {
 	o := counter.Options{
 		Root: cgroup.CPUHierarchy(cfg.Cgroup.Root, v1), V1: v1, MaxGroups: cfg.CPI.MaxContainers,
-		StandIns: standIns(cfg.CPI.StandIns),
+		StandIns: standIns(cfg.CPI.StandIns), ByCPU: true,
 	}
 	if cfg.CPI.Waits == config.WaitsTotal {
 		o.Waits = counter.WaitsByCause
@@ -347,7 +363,7 @@ func (p *counting) report() control.Performance {
 	if s.Next = in.Seconds() + s.Window; open {
 		s.Next = s.Window // at most
 	}
-	out.Throttled = throttled(c.loop)
+	out.Throttled, out.Lacks = throttled(c.loop), p.lacks.now(time.Now())
 	w := c.sampler.Latest()
 	if s.Jobs = p.jobs(c.loop); s.Jobs != nil {
 		s.Jobs.ByQueue = w != nil && w.ByQueue
@@ -403,7 +419,9 @@ func watchlist(w *sampler.Window) *control.Watchlist {
 
 func rolesOf(w *sampler.Window) (roles [sample.NumRoles]int) {
 	for i := range w.Containers {
-		roles[w.Containers[i].Role]++
+		if r := &w.Containers[i]; r.Class != cpi.Host {
+			roles[r.Role]++
+		}
 	}
 	return roles
 }
@@ -451,6 +469,9 @@ func sampleOf(o *sample.Result) control.Sample {
 	if wait := o.Wait; o.HasWait {
 		s.Wait = &wait
 	}
+	if queue := o.Queue; queue > 0 {
+		s.Queue = &queue
+	}
 	return s
 }
 
@@ -460,7 +481,10 @@ func inMetrics(w *sampler.Window, s *counter.Status) *metrics.CPIWindow {
 		Failed: w.Failed != nil, Dropped: w.Dropped != sample.None, Length: w.Length, Running: 1, Followed: w.Followed,
 		Unfollowed: w.Unfollowed,
 		Faults:     f.Read + f.Reset + f.Absurd + f.Missed + f.Depth + f.Waits, Cost: s.Cost,
-		Descriptors: s.Descriptors, Calls: w.Calls, Step: int(w.Step), Containers: w.Containers,
+		Descriptors: s.Descriptors, Calls: w.Calls, Step: int(w.Step),
+		Containers: slices.DeleteFunc(slices.Clone(w.Containers), func(r sample.Result) bool {
+			return r.Class == cpi.Host
+		}),
 		Roles: rolesOf(w),
 	}
 	for _, share := range w.Running {
@@ -491,6 +515,12 @@ func (p *counting) accounts(containers []*cpi.Container) map[string]sample.Used 
 	out := make(map[string]sample.Used, len(cgroups))
 	for _, one := range p.readUsage(cgroups) {
 		out[one.ID] = sample.Used{CPU: one.CPU, Waiting: one.Waiting, Stopped: one.Stopped, Pressure: one.Pressure}
+	}
+	if _, asked := cgroups[kernelID]; asked {
+		delete(out, kernelID) // of the whole host
+		if used, known := p.host.kernel(); known {
+			out[kernelID] = sample.Used{CPU: used}
+		}
 	}
 	return out
 }

@@ -198,6 +198,7 @@ func (d *daemon) pluginOptions(cfg *config.Config, t *topology.Topology, cgroups
 		Socket: cfg.NRI.Socket, Name: cfg.NRI.Name, Index: cfg.NRI.Index, CPUsEnv: cfg.Inject.CPUsEnv,
 		Changed: func() { d.api.topologyChanged(); d.kubelet.changed() },
 		Facts:   d.api.facts(cfg), Notify: d.api.events(cfg), Devices: d.kubelet.nodesOf(),
+		Claims: d.kubelet.claims.Look,
 	}
 	o.Config.NodeLabels = withArch(o.Config.NodeLabels)
 	cgroups.enter(&o)

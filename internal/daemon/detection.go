@@ -28,6 +28,9 @@ import (
 // detector makes the loop from windows to caps. Without it windows are still counted
 // and shown.
 func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
+	for _, sentence := range p.cfg.Unused() {
+		p.o.log.Warn("keys of the configuration have no effect", "keys", sentence)
+	}
 	o := p.loopOptions()
 	o.History = func(id string) []sample.Sample { return s.History(id, nil) }
 	recorder := p.recorder(s)
@@ -38,6 +41,7 @@ func (p *counting) detector(s *sampler.Sampler) (*loop.Loop, error) {
 		p.public.add(func() { count(p.o.metrics, f) })
 		p.evict(f)
 		p.o.proven.find(f, time.Now())
+		p.lacks.find(f, time.Now())
 		if recorder != nil {
 			recorder.Find(f)
 		}

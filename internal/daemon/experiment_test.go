@@ -126,7 +126,7 @@ func (n *neighbours) drive(l *loop.Loop, minutes int, until func() bool) {
 
 func experimenting(t *testing.T, edit func(*config.Config)) *counting {
 	cfg := config.Default()
-	cfg.CPI.Detector, cfg.CPI.Mode, cfg.State.Dir = config.ByExperiment, config.CPIEnforce, t.TempDir()
+	cfg.CPI.Mode, cfg.State.Dir = config.CPIEnforce, t.TempDir()
 	if edit != nil {
 		edit(&cfg)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cdi"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/kubelet"
 	"github.com/quietcore/quietcore/internal/metrics"
@@ -14,7 +15,7 @@ import (
 )
 
 // kubeletReader follows what kubelet is configured to do, what its static policy
-// pinned, and what devices it gave to containers. Any of them may be missing.
+// pinned, what devices it gave to containers, and what DRA drivers gave to claims. Any of them may be missing.
 type kubeletReader struct {
 	log        *slog.Logger
 	reconciler *kubelet.Reconciler
@@ -22,6 +23,7 @@ type kubeletReader struct {
 	state      *plugin.Kubelet  // of its CPU manager; nil: not read
 	devices    *kubelet.Devices // nil: not asked
 	poller     *kubelet.Poller  // nil with devices
+	claims     *cdi.Specs
 }
 
 func newKubeletReader(cfg *config.Config, n *node, log *slog.Logger) *kubeletReader {
@@ -30,6 +32,8 @@ func newKubeletReader(cfg *config.Config, n *node, log *slog.Logger) *kubeletRea
 		Online: func() cpuset.Set { return n.Snapshot().Topology.Online() },
 		Log:    log,
 	}}
+	k.claims = cdi.New(cdi.Options{Dirs: cdi.Dirs(), Log: log,
+		Take: func(ctx context.Context, e policy.ForeignClaims) error { return n.Submit(ctx, e) }})
 	from := cfg.Node.Kubelet
 	if from.ConfigFile != "" {
 		k.watcher = &kubelet.Watcher{File: from.ConfigFile, DropIns: from.ConfigDir, Take: k.reconciler.TakeConfig,
@@ -97,7 +101,7 @@ func (k *kubeletReader) fresh() bool {
 }
 
 func (k *kubeletReader) Run(ctx context.Context) {
-	var runs []func(context.Context)
+	runs := []func(context.Context){k.claims.Watch}
 	if k.watcher != nil {
 		runs = append(runs, k.watcher.Watch)
 	}

@@ -106,6 +106,13 @@ func (l *lending) newLoop() error {
 		Name: l.cfg.NodeName(), Log: l.o.log, Notify: l.notify,
 	}
 	observe := l.cfg.Mode == config.Observe
+	switch slice := l.cfg.Kubernetes.BatchSlice; {
+	case slice == config.SwitchOff:
+	case slice == config.SwitchEnforce && !observe:
+		o.Group = loop.Grouped
+	default:
+		o.Group = loop.GroupObserved
+	}
 	switch {
 	case l.cfg.Suppress.Mode == config.SwitchEnforce && !observe:
 		o.Suppress = func(ctx context.Context, e policy.BESuppressed) error { return l.o.node.Submit(ctx, e) }
@@ -215,6 +222,13 @@ func (l *lending) report(ctx context.Context) *control.Lending {
 	out.Budget, out.Pool, out.Suppressed, out.Blind = s.Budget.CPUs, s.Pool, s.Suppressed.String(), s.Budget.Blind
 	out.Retreated = s.Retreated
 	out.Quota = float64(s.QuotaMilli) / 1000
+	if s.PodMilli != nil {
+		out.Group = &control.Group{Mode: string(l.cfg.Kubernetes.BatchSlice), Pods: len(s.PodMilli),
+			Slice: float64(s.SliceMilli) / 1000}
+		if out.Suppression == string(config.SwitchObserve) {
+			out.Group.Mode = out.Suppression
+		}
+	}
 	if s.Estimated {
 		out.Estimate = &control.Estimate{
 			Supply: s.Supply, Offer: s.Offer, Promised: s.Promised, Demand: s.Demand, Idle: s.Idle,
@@ -245,11 +259,12 @@ func (l *lending) report(ctx context.Context) *control.Lending {
 		return out // it is busy: the sums are there
 	}
 	for _, p := range pods {
-		if p.BatchMilli == 0 && !p.Known {
+		part, parted := s.PodMilli[p.UID]
+		if p.BatchMilli == 0 && !p.Known && !parted {
 			continue
 		}
 		one := control.BatchPod{Namespace: p.Namespace, Pod: p.Name, Requests: float64(p.BatchMilli) / 1000,
-			Managed: p.Managed}
+			Managed: p.Managed, Part: float64(part) / 1000}
 		if p.Known {
 			one.Idle, one.Evicting, one.Counts, one.Why = p.View.Idle, p.View.Evicting, p.View.Use, p.View.Why()
 		}

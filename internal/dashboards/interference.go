@@ -5,8 +5,8 @@ func interference() dashboard {
 		uid: "quietcore-interference", title: "Quietcore / Interference", workload: true,
 		about: "How many cycles programs need for an instruction, against what is normal for them; who disturbed " +
 			"whom, what was done about it, and whether it helped.",
-		rows: []row{interferenceNow(), interferenceCPI(), interferenceIncidents(), interferenceCaps(),
-			interferenceCounting()},
+		rows: []row{interferenceNow(), interferenceCPI(), interferenceIncidents(), interferenceTests(),
+			interferenceCaps(), interferenceCounting()},
 	}
 }
 
@@ -148,6 +148,52 @@ func interferenceIncidents() row {
 			columns: map[string]column{"victim": {name: "Victim", order: 0},
 				"antagonist": {name: "Antagonist", order: 1},
 				"Value":      {name: "Times", unit: "none", whole: true, order: 2}},
+		},
+	}}
+}
+
+func interferenceTests() row {
+	without := texts{none: "only with cpi.detector: default"}
+	well := func(stage string) []query {
+		windows := func(result string) string {
+			return `sum by (suspect) (increase(quietcore_cpi_test_windows_total{@,stage="` + stage + `"` + result +
+				`}[6h]))`
+		}
+		return one(windows(`,result="well"`)+" / ("+windows("")+" > 0)", "{{suspect}}")
+	}
+	return row{"Tests", []panel{
+		{
+			title:   "Tests and verdicts",
+			about:   "Tests of a suspect that began, and those that found that throttling it helps the victim.",
+			runbook: "probes-find-nobody",
+			kind:    bars, unit: count, width: 6, bounds: atLeast(0), slow: true, texts: without,
+			queries: []query{{`sum(increase(quietcore_cpi_tests_total{@}[$__rate_interval]))`, "tests"},
+				{`sum(increase(quietcore_cpi_verdicts_total{@}[$__rate_interval]))`, "verdicts"}},
+		},
+		{
+			title: "What tests take from best effort",
+			about: "Minutes an hour that were charged to cpi.probe.budget (5 by default, for each namespace that has " +
+				"victims), by node.",
+			runbook: "probes-find-nobody",
+			kind:    series, unit: count, width: 6, decimals: digits(1), bounds: atLeast(0), slow: true, stacked: true,
+			texts:   without,
+			queries: one(`60 * sum by (node) (rate(quietcore_cpi_probe_seconds_total{@}[1h]))`, "{{node}}"),
+		},
+		{
+			title: "Victims that are well beside a busy suspect",
+			about: "Share of the windows of tests in six hours, by its coin. As many while it was throttled " +
+				"as while it was left alone (the placebo): the coins do not matter, and nobody tested is guilty.",
+			runbook: "probes-find-nobody",
+			kind:    series, unit: share, width: 6, bounds: between(0, 1), slow: true, texts: without,
+			queries: well("test"),
+		},
+		{
+			title: "Relief by verdicts",
+			about: "Share of the windows after a verdict, in six hours, in which the victim was well, by the coin: " +
+				"how far throttled lies above left-alone is what the caps are good for.",
+			runbook: "caps-do-not-help",
+			kind:    series, unit: share, width: 6, bounds: between(0, 1), slow: true, texts: without,
+			queries: well("verdict"),
 		},
 	}}
 }

@@ -24,8 +24,8 @@ var mayImport = map[string]string{
 	"cpi/loop":          "cpi cpi/detect cpi/experiment cpi/sample cpi/sampler cpuset policy topology",
 	"cpi/record":        "cpi cpi/detect cpi/loop cpi/sample cpi/sampler internal/incidents",
 	"cpi/sampler":       "cpi cpi/counter cpi/sample cpuset topology",
-	"plugin": "cpuset internal/cgroup internal/failpoint internal/metrics internal/state plugin/node policy sysfs " +
-		"topology",
+	"plugin": "cpuset internal/cdi internal/cgroup internal/dirwatch internal/failpoint internal/metrics " +
+		"internal/state plugin/node policy sysfs topology",
 	"plugin/node":     "cpuset internal/cgroup internal/failpoint internal/metrics internal/state policy topology",
 	"reclaim/loop":    "cpuset internal/cgroup internal/usage policy reclaim",
 	"reclaim/replay":  "reclaim",
@@ -45,9 +45,13 @@ var mayImport = map[string]string{
 		"policy topology",
 	"internal/control/show": "internal/cli internal/control internal/metrics internal/printable internal/render " +
 		"internal/script internal/topodoc",
+	"internal/cdi":        "cpuset internal/dirwatch policy",
 	"internal/daemon":     anything,
 	"internal/dashboards": "",
 	"internal/deptest":    "",
+	"internal/dirwatch":   "",
+	"internal/dra":        "cpuallocator cpuset internal/config internal/strict policy topology",
+	"internal/dra/driver": "cpuset internal/cdi internal/dra policy",
 	"internal/doctext":    "",
 	"internal/doctor": "cpuset internal/config internal/enablenri internal/kubelet internal/printable internal/state " +
 		"plugin policy sysfs",
@@ -81,13 +85,14 @@ var mayImport = map[string]string{
 	"internal/printable": "",
 	"internal/promtest":  "",
 	"internal/render":    "cpuset internal/printable topology",
-	"internal/script":    "cpuset internal/config internal/render internal/strict internal/topodoc policy topology",
-	"internal/state":     "cpuset policy",
-	"internal/strict":    "",
-	"internal/top":       "internal/cli internal/config internal/control internal/printable internal/script policy",
-	"internal/topodoc":   "cpuset sysfs topology",
-	"internal/usage":     "internal/cgroup",
-	"internal/world":     "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
+	"internal/script": "cpuallocator cpuset internal/config internal/render internal/strict internal/topodoc policy " +
+		"topology",
+	"internal/state":   "cpuset policy",
+	"internal/strict":  "",
+	"internal/top":     "internal/cli internal/config internal/control internal/printable internal/script policy",
+	"internal/topodoc": "cpuset sysfs topology",
+	"internal/usage":   "internal/cgroup",
+	"internal/world":   "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
 
 	// Commands: flags, and one call each.
 	"cmd/kubectl-quietcore": "internal/cli internal/fleet",
@@ -136,7 +141,7 @@ var mayImport = map[string]string{
 	// Tools of the repository.
 	"hack/bench":                "",
 	"hack/chart":                "internal/config reclaim",
-	"hack/evalcpi":              "cpi cpi/detect cpi/experiment hack/evalcpi/world",
+	"hack/evalcpi":              "cpi cpi/detect cpi/experiment cpi/sample hack/evalcpi/world",
 	"hack/evalcpi/world":        "",
 	"hack/evalreclaim":          "reclaim reclaim/replay",
 	"hack/image":                "hack/image/build hack/image/licences",
@@ -174,6 +179,7 @@ var goroutines = map[string]string{
 	"internal/cgroup/cgrouptest/systemd.go": "a model of systemd behind a socket",
 	"internal/control/server.go":            "ends the server with its context",
 	"internal/daemon/start.go":              "the parts of the daemon",
+	"internal/dra/driver/serve.go":          "answers kubelet beside what is published",
 	"internal/fleet/cluster.go":             "asks the nodes concurrently",
 	"internal/incidents/write.go":           "closes a damaged file, which may hang",
 	"internal/kube/client.go":               "follows pods, node and events concurrently",

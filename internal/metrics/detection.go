@@ -106,16 +106,16 @@ type testDescs struct{ begun, verdicts, harm, windows *prometheus.Desc }
 
 func newTestDescs() testDescs {
 	return testDescs{
-		begun: desc("cpi_tests_total", "Tests of a suspect that began. Only with cpi.detector: experiment."),
+		begun: desc("cpi_tests_total", "Tests of a suspect that began. Only with cpi.detector: default."),
 		verdicts: desc("cpi_verdicts_total",
-			"Tests that found that throttling the suspect helps the victim. Only with cpi.detector: experiment."),
+			"Tests that found that throttling the suspect helps the victim. Only with cpi.detector: default."),
 		harm: desc("cpi_probe_seconds_total",
 			"Time that tests were charged for, of cpi.probe.budget: throttled windows of a busy suspect, for less the "+
-				"surer it is. Only with cpi.detector: experiment."),
+				"surer it is. Only with cpi.detector: default."),
 		windows: desc("cpi_test_windows_total",
 			"Windows of a busy suspect, by what its coin said and how the victim was. stage: a test, or what follows "+
 				"a verdict. In tests where nobody is guilty victims are well in as large a share of both. Only with "+
-				"cpi.detector: experiment.", "stage", "suspect", "result"),
+				"cpi.detector: default.", "stage", "suspect", "result"),
 	}
 }
 

@@ -29,6 +29,7 @@ const (
 	FeatureAPIServer = "API server"
 	FeatureCgroups   = "cgroups"
 	FeatureCPI       = "CPU performance"
+	FeatureDRA       = "claims of CPUs"
 	FeatureKubelet   = "kubelet's configuration"
 	FeatureLending   = "lending"
 	FeatureLent      = "lent CPUs in the Node's status"
@@ -46,6 +47,8 @@ func featureLabel(name string) string {
 		return "cgroups"
 	case FeatureCPI:
 		return "cpu_performance"
+	case FeatureDRA:
+		return "dra"
 	case FeatureKubelet:
 		return "kubelet_configuration"
 	case FeatureLending:
@@ -63,8 +66,8 @@ func featureLabel(name string) string {
 }
 
 func featureNames() []string {
-	return []string{FeatureAPIServer, FeatureCgroups, FeatureCPI, FeatureKubelet, FeatureLending, FeatureLent,
-		FeatureSpecs, FeatureSystemd, FeatureTopology, other}
+	return []string{FeatureAPIServer, FeatureCgroups, FeatureCPI, FeatureDRA, FeatureKubelet, FeatureLending,
+		FeatureLent, FeatureSpecs, FeatureSystemd, FeatureTopology, other}
 }
 
 type requirement struct {

@@ -235,6 +235,10 @@ func story(at time.Time, victim, antagonist string) incidents.Incident {
 		Actions: []incidents.Action{{Kind: incidents.Cap, Subject: who(antagonist, "BE"), Milli: 100, From: at,
 			Until: at.Add(5 * time.Minute), Ended: at.Add(5 * time.Minute), EndedWhy: "its time is over: success"}},
 		Outcome: incidents.Outcome{Result: "success", Before: 3.21, After: 1.77, Samples: 5},
+		Evidence: &incidents.Evidence{Resource: "L3", L3: []incidents.Neighbour{
+			{Name: "shop/" + antagonist + "/main", CPUs: 5.82, Instructions: 4.1e9, Misses: 9.3e7},
+			{Name: "(host)/system.slice/backup.service", CPUs: 0.31, Instructions: 2.2e8, Misses: 4.1e6}},
+			Siblings: []incidents.Neighbour{{Name: "shop/index/main", CPUs: 0.22, Instructions: 3.4e8, Misses: 8e5}}},
 	}
 	for m := -10; m <= 7; m++ {
 		v, u := 1.75+0.15*math.Sin(float64(m*3)), 0.4

@@ -306,11 +306,22 @@ type detail struct {
 	Limit    float64         `json:"threshold"`
 	Verdict  string          `json:"verdict"`
 	Why      string          `json:"why"`
+	Resource string          `json:"resource,omitempty"`
+	Beside   []detailBeside  `json:"beside,omitempty"`
 	Suspects []detailSuspect `json:"suspects"`
 	Actions  []detailAction  `json:"actions"`
 	Result   string          `json:"result"`
 	Before   float64         `json:"before,omitempty"`
 	After    float64         `json:"after,omitempty"`
+}
+
+// detailBeside is who ran beside the victim, and where.
+type detailBeside struct {
+	Name         string  `json:"name"`
+	Where        string  `json:"where"`
+	CPUs         float64 `json:"cpus"`
+	Instructions float64 `json:"instructions,omitempty"`
+	Misses       float64 `json:"misses,omitempty"`
 }
 
 type detailSuspect struct {
@@ -339,7 +350,8 @@ func detailOf(i *incidents.Incident) detail {
 		CPI: finite(i.CPI), Mean: finite(i.Spec.Mean),
 		Limit: finite(i.Threshold), Verdict: name(i.Verdict), Why: clip(i.Why), Result: name(i.Outcome.Result),
 		Before: finite(i.Outcome.Before), After: finite(i.Outcome.After),
-		Suspects: []detailSuspect{}, Actions: []detailAction{},
+		Suspects: []detailSuspect{}, Actions: []detailAction{}, Resource: name(i.Evidence.Lacked()),
+		Beside: besideOf(i.Evidence),
 	}
 	for _, s := range i.Suspects {
 		d.Suspects = append(d.Suspects, detailSuspect{
@@ -352,6 +364,22 @@ func detailOf(i *incidents.Incident) detail {
 			clip(a.EndedWhy)})
 	}
 	return d
+}
+
+func besideOf(e *incidents.Evidence) (list []detailBeside) {
+	if e == nil {
+		return nil
+	}
+	add := func(where string, all []incidents.Neighbour) {
+		for _, n := range all {
+			list = append(list, detailBeside{clip(n.Name), where, finite(n.CPUs), finite(n.Instructions),
+				finite(n.Misses)})
+		}
+	}
+	add("SMT siblings", e.Siblings)
+	add("L3 domain", e.L3)
+	add("NUMA node", e.Node)
+	return list
 }
 
 // stream sends changes until the reader or the daemon ends.

@@ -379,6 +379,7 @@ type incidentRow struct {
 	Threshold  float64   `json:"threshold"`
 	Mean       float64   `json:"mean"`
 	Verdict    string    `json:"verdict"`
+	Resource   string    `json:"resource,omitempty"`
 	Antagonist string    `json:"antagonist,omitempty"`
 	Others     int       `json:"others,omitempty"` // other antagonists
 	Result     string    `json:"result,omitempty"`
@@ -390,7 +391,8 @@ func incidentsOf(l *incidents.Listing) incidentsPart {
 	for _, i := range l.Incidents {
 		row := incidentRow{
 			ID: i.ID, At: i.At, Victim: subject(i.Victim), CPI: i.CPI, Threshold: i.Threshold, Mean: i.Mean,
-			Verdict: name(i.Verdict), Result: name(i.Result), Active: i.Active, Others: max(0, len(i.Antagonists)-1),
+			Verdict: name(i.Verdict), Resource: name(i.Resource), Result: name(i.Result), Active: i.Active,
+			Others: max(0, len(i.Antagonists)-1),
 		}
 		if len(i.Antagonists) > 0 {
 			row.Antagonist = subject(i.Antagonists[0].Subject)

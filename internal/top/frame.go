@@ -33,6 +33,7 @@ type Row struct {
 	Pool      policy.PoolKind `json:"pool"`
 	CPUs      string          `json:"cpus"`
 	CapMilli  int64           `json:"capMilli,omitempty"`
+	Lacks     string          `json:"lacks,omitempty"` // the resource, if it was disturbed lately
 	// Usage is CPUs in use since the table before; nil: not known.
 	Usage *float64 `json:"usage"`
 	control.Sample
@@ -51,8 +52,8 @@ func Compare(before, now *control.Top) *Frame {
 		c := &now.Containers[i]
 		r := Row{
 			Namespace: c.Namespace, Pod: c.Pod, Container: c.Container, Class: c.Class, Pool: c.Pool, CPUs: c.CPUs,
-			CapMilli: c.CapMilli,
-			Usage:    usageOf(was[c.ID], c), Sample: c.Sample,
+			CapMilli: c.CapMilli, Lacks: c.Lacks,
+			Usage: usageOf(was[c.ID], c), Sample: c.Sample,
 		}
 		if r.Usage != nil {
 			f.Usage += *r.Usage

@@ -30,13 +30,17 @@ type column struct {
 // maxCPUs is the widest that the column of CPU lists gets.
 const maxCPUs = 24
 
+// maxLacks is the widest that the column of resources gets.
+const maxLacks = 16
+
 // minName is what the name needs before other columns have to go.
 const minName = 18
 
 func columns(f *Frame, sort Key) []column {
-	cpus := len("CPUS")
+	cpus, lacks := len("CPUS"), 0
 	for i := range f.Containers {
 		cpus = max(cpus, min(len(f.Containers[i].CPUs), maxCPUs))
+		lacks = max(lacks, min(len(f.Containers[i].Lacks), maxLacks))
 	}
 	all := []column{
 		{"CLASS", "class", 6, true, 4, func(r *Row) string { return string(r.Class) }},
@@ -46,6 +50,10 @@ func columns(f *Frame, sort Key) []column {
 		{"CPI", "cpi", 6, false, 5, func(r *Row) string { return number(r.Sample.CPI, "%.2f") }},
 		{"MPKI", "mpki", 6, false, 0, func(r *Row) string { return number(r.MPKI, "%.2f") }},
 		{"%WAIT", "wait", 6, false, 3, waitText},
+	}
+	if lacks > 0 { // somebody is disturbed: that is worth more than its pool
+		width := max(lacks, len("LACKS"))
+		all = append(all, column{"LACKS", "", width, true, 3, func(r *Row) string { return r.Lacks }})
 	}
 	for i := range all {
 		if all[i].key == sort {

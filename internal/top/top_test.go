@@ -38,6 +38,7 @@ func answers() (before, now *control.Top) {
 	db.Sample = control.Sample{Usage: of(3.5), CPI: of(0.873), MPKI: of(1.25), Wait: of(0.001)}
 	web := container("b", "web-7db6d8ff4d-x2x4j", policy.LS, policy.PoolShared, "4-15")
 	web.Sample = control.Sample{Usage: of(1.1), CPI: of(1.94), MPKI: of(14.5), Wait: of(0.034)}
+	web.Lacks = "L3+queue"
 	batch := container("c", "batch", policy.BE, policy.PoolBE, "0-15")
 	batch.CapMilli = 100
 	batch.Sample = control.Sample{Usage: of(0.1), CPI: of(1234.5), Wait: of(0.99)}

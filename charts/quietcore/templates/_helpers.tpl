@@ -158,6 +158,7 @@ quietcore.dev/canary: "true"
 {{- $nrt := default dict $k.nodeResourceTopology -}}
 {{- $reclaim := default dict $c.reclaim -}}
 {{- $cpi := default dict $c.cpi -}}
+{{- $dra := default dict $c.dra -}}
 {{- $lend := false -}}
 {{- $evict := false -}}
 {{- range list $reclaim (mustMergeOverwrite (deepCopy $reclaim) (default dict (include "quietcore.canaryConfig" . | fromYaml).reclaim)) -}}
@@ -193,6 +194,9 @@ prometheusPort: {{ regexFind ":[0-9]+$" $host | trimPrefix ":" | default (ternar
 lend: {{ $lend }}
 nodeStatus: {{ or $lend (and $api .Values.rbac.keepLending) }}
 evict: {{ or $evict (and $api $enforce (eq (toString $cpi.mode) "enforce") (gt (int $cpi.evictAfter) 0)) }}
+dra: {{ and $api $enforce (eq (toString $dra.mode) "on") }}
+draPluginDir: {{ default "/var/lib/kubelet/plugins/cpu.quietcore.dev" $dra.pluginDir }}
+draRegistryDir: {{ default "/var/lib/kubelet/plugins_registry" $dra.registryDir }}
 busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{- end -}}
 
@@ -389,12 +393,25 @@ power of the pod. */}}
   mountPath: {{ $facts.busDir }}
   readOnly: true
 {{- end }}
+- name: cdi-etc
+  mountPath: /etc/cdi
+  readOnly: true
+- name: cdi-run
+  mountPath: /var/run/cdi
+  readOnly: {{ not (and .write $facts.dra) }}
 {{- if .root.Values.kubelet.mount }}
 - name: kubelet
   mountPath: /var/lib/kubelet
   readOnly: true
   # A volume that kubelet unmounts must not stay busy in here.
   mountPropagation: HostToContainer
+{{- end }}
+{{- if and .write $facts.dra }}
+# kubelet has the sockets by the same paths.
+- name: dra-plugin
+  mountPath: {{ $facts.draPluginDir }}
+- name: dra-registry
+  mountPath: {{ $facts.draRegistryDir }}
 {{- end }}
 {{- if $facts.mounted }}
 - name: prometheus

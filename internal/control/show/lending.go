@@ -62,6 +62,14 @@ func lendingLines(l *control.Lending) []string {
 		}
 		add("best effort%s: a budget of %.2f CPUs, on CPUs %s of its pool%s", would(l.Suppression), l.Budget, left,
 			retreated)
+		if g := l.Group; g != nil {
+			pods := "pods"
+			if g.Pods == 1 {
+				pods = "pod"
+			}
+			add("one group%s: the best-effort slice has %.2f CPUs of the quota, %d %s outside of it the rest",
+				would(g.Mode), g.Slice, g.Pods, pods)
+		}
 	}
 	if e := l.Estimate; e != nil {
 		add("lent%s: %.2f CPUs offered; %.2f promised, %.2f needed (%d idle pods); production leaves %.2f",
@@ -126,6 +134,10 @@ func explainLent(w io.Writer, l *control.Lending, want []string) {
 		case l.Quota > 0:
 			fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, by a quota of %.2f\n",
 				would(l.Suppression), l.Budget, l.Quota)
+		}
+		if p.Part > 0 && l.Group != nil {
+			fmt.Fprintf(w, "  part%s    %.2f CPUs of it: the pod is outside of the best-effort slice\n",
+				would(l.Group.Mode), p.Part)
 		}
 		for _, t := range l.Taken {
 			if t.Pod == "" || t.Pod == p.Namespace+"/"+p.Pod {

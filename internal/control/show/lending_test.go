@@ -55,6 +55,19 @@ func TestStatusSaysWhatIsLentAndWhyItWasTakenBack(t *testing.T) {
 		t.Errorf("%v, no %q in\n%s", err, want, b.String())
 	}
 	b.Reset()
+	parted := lent()
+	parted.Group = &control.Group{Mode: "observe", Slice: 0.4, Pods: 2}
+	parted.Pods[0].Part = 0.35
+	want = "one group (would be): the best-effort slice has 0.40 CPUs of the quota, 2 pods outside of it the rest"
+	if err := writeLending(&b, parted); err != nil || !strings.Contains(b.String(), want) {
+		t.Errorf("%v, no %q in\n%s", err, want, b.String())
+	}
+	b.Reset()
+	want = "part (would be)    0.35 CPUs of it"
+	if explainLent(&b, parted, []string{"jobs", "sort"}); !strings.Contains(b.String(), want) {
+		t.Errorf("no %q in\n%s", want, b.String())
+	}
+	b.Reset()
 	if err := writeLending(&b, nil); err != nil || b.Len() > 0 {
 		t.Errorf("%q, %v where lending is off", b.String(), err)
 	}

@@ -143,7 +143,7 @@ export class Panels {
       byID("incident-list").replaceChildren(make("tbody", {}, make("tr", {}, make("td", { className: "hint" }, why || "No incident so far, or none could be detected."))));
       return;
     }
-    const head = ["When", "Victim", "CPI", "Normal", "Verdict", "Antagonist", "Result"];
+    const head = ["When", "Victim", "CPI", "Normal", "Resource", "Verdict", "Antagonist", "Result"];
     byID("incident-list").replaceChildren(
       make("thead", {}, make("tr", {}, head.map((h, i) => make("th", { scope: "col", className: i === 2 || i === 3 ? "n" : undefined }, h)))),
       make("tbody", {}, incidents.map((i) => make("tr", { className: i.id === this.opened ? "chosen" : undefined },
@@ -151,6 +151,7 @@ export class Panels {
         make("td", { className: "wide" }, i.victim),
         make("td", { className: "n" }, number(i.cpi)),
         make("td", { className: "n" }, i.mean ? number(i.mean) : "–"),
+        make("td", {}, i.resource || "–"),
         make("td", {}, i.verdict),
         make("td", { className: "wide" }, (i.antagonist || "–") + (i.others ? ` and ${i.others} more` : "")),
         make("td", {}, i.active ? "in force" : i.result || "–")))));
@@ -187,10 +188,14 @@ export class Panels {
       make("h3", {}, `Incident of ${moment(Date.parse(i.at))}: ${i.victim}`),
       make("img", { src: base + ".svg", alt: `CPI of ${i.victim} and the use of its suspects over time`, width: 1000, height: 480 }),
       list([
-        ["why", i.why], ["job", i.job], ["ran on CPUs", i.cpus], ["CPI", `${number(i.cpi)}; normal is ${i.mean ? number(i.mean) : "not known"}, too much from ${number(i.threshold)} on`], ["verdict", i.verdict],
+        ["why", i.why], ["job", i.job], ["ran on CPUs", i.cpus], ["CPI", `${number(i.cpi)}; normal is ${i.mean ? number(i.mean) : "not known"}, too much from ${number(i.threshold)} on`], ["resource", i.resource], ["verdict", i.verdict],
         ...i.actions.map((a) => ["done", `${a.kind}${a.milli ? ` at ${a.milli}m` : ""} of ${a.subject}, ${moment(Date.parse(a.from))} to ${moment(Date.parse(a.end))}${a.why ? ": " + a.why : ""}`]),
         ["effect", effect],
       ]),
+      ...(i.beside ? [make("div", { className: "scroll" }, make("table", {},
+        make("thead", {}, make("tr", {}, ["Ran beside it", "On its", "CPUs", "Instructions/s", "Misses/s"].map((h, n) => make("th", { scope: "col", className: n > 1 ? "n" : undefined }, h)))),
+        make("tbody", {}, i.beside.map((b) => make("tr", {}, make("td", { className: "wide" }, b.name), make("td", {}, b.where), make("td", { className: "n" }, number(b.cpus)),
+          [b.instructions, b.misses].map((v) => make("td", { className: "n" }, v ? v.toPrecision(3) : "–")))))))] : []),
       i.suspects.length === 0
         ? make("p", {}, "No other container ran.")
         : make("div", { className: "scroll" }, make("table", {},
