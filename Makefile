@@ -59,7 +59,8 @@ demo-cluster: setup-vm ## show the scheduler on a cluster of two virtual machine
 
 .PHONY: bench-scheduler
 bench-scheduler: ## each budget of the scheduler with its figure, on 5,000 nodes of 256 CPUs, with the plugin and without by turns, medians of five; ten minutes. QUIETCORE_NODES, QUIETCORE_PODS and QUIETCORE_ROUNDS are other sizes; builds Kubernetes' scheduler first
-	cd scheduler && QUIETCORE_NODES=$${QUIETCORE_NODES:-5000} $(GO) test ./plugin -run '^$$' -bench 'Scheduling|Withheld|Restart|Filter' -benchtime 1x -timeout 2h
+	cd scheduler && QUIETCORE_NODES=$${QUIETCORE_NODES:-5000} $(GO) test ./plugin -run '^$$' -bench 'Scheduling|Restart|Filter' -benchtime 1x -timeout 2h
+	cd scheduler && QUIETCORE_NODES=$${QUIETCORE_NODES:-5000} $(GO) test ./plugin -run '^$$' -bench Withheld -benchtime 1x -timeout 2h
 	cd scheduler && $(GO) test ./placement -run '^$$' -bench . -benchtime 20000x
 
 .PHONY: test-cpumanager # -vet=off: lint vets it
@@ -104,6 +105,10 @@ test-proof: setup-vm ## prove in virtual machines that enforcement holds: window
 .PHONY: test-interference
 test-interference: setup-vm ## find and quiet an antagonist on a real kernel, and leave its plot behind: four minutes; NOISE=-unless-noisy where others may have the host's CPUs
 	$(GO) run ./e2e/proof -driver systemd -only interference $(NOISE)
+
+.PHONY: test-experiment
+test-experiment: setup-vm ## the same by experiment, on a host that nobody loads: five minutes; EXPERIMENT=experiment-steady, -rotating or -same-hours plays another antagonist
+	$(GO) run ./e2e/proof -driver systemd -only $(or $(EXPERIMENT),experiment) $(NOISE)
 
 .PHONY: test-counters
 test-counters: ## how exact counting is, in virtual machines: against the kernel on x86 with Linux 5.10, 6.1 and 6.12, beside an isolated CPU, with a real PMU's events on arm64; writes the table of kernels

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -70,6 +71,7 @@ type lent struct {
 	shop  *cluster.Pod
 	batch map[string]*cluster.Pod
 	loads int
+	spins []string // names of the processes of bursts
 	out   []figure
 }
 
@@ -164,6 +166,14 @@ func batchPod(name string, milli int64) map[string]any {
 	return o
 }
 
+// withMemory makes a batch pod Burstable for Kubernetes; for Quietcore it stays best effort.
+func withMemory(o map[string]any) {
+	o["metadata"].(map[string]any)["labels"] = map[string]any{"app": "batch", "koordinator.sh/qosClass": "BE"}
+	main := o["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
+	main["resources"].(map[string]any)["requests"] = map[string]any{"memory": "32Mi",
+		batchCPU: main["resources"].(map[string]any)["limits"].(map[string]any)[batchCPU]}
+}
+
 // mayLend gives the daemon the rights that lending wants.
 func (l *lent) mayLend(ctx context.Context) error {
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
@@ -250,15 +260,11 @@ func (l *lent) untilPublished(ctx context.Context, least int64) error {
 
 // limits: a pod that requests lent CPUs gets weight and quota from it.
 func (l *lent) limits(ctx context.Context) error {
-	dir := path.Dir(l.dir(l.batch["busy-old"]))
 	var max, weight string
-	err := cluster.Until(ctx, daemonLimit, func(ctx context.Context) error {
-		files, err := l.node.Files(ctx, wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.max"},
-			wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.weight"})
-		if err != nil {
+	err := cluster.Until(ctx, daemonLimit, func(ctx context.Context) (err error) {
+		if max, weight, err = l.limitsOf(ctx, l.batch["busy-old"]); err != nil {
 			return err
 		}
-		max, weight = strings.TrimSpace(string(files[0].Data)), strings.TrimSpace(string(files[1].Data))
 		if max != "200000 100000" || weight == "1" {
 			return fmt.Errorf(
 				"pod busy-old has cpu.max %q and cpu.weight %q, want a quota of 2 CPUs and more than the least weight",
@@ -268,6 +274,17 @@ func (l *lent) limits(ctx context.Context) error {
 	})
 	l.note("pod with 2000 of "+batchCPU, "cpu.max %q, cpu.weight %s", max, weight)
 	return err
+}
+
+// limitsOf reads what the pod's cgroup has.
+func (l *lent) limitsOf(ctx context.Context, p *cluster.Pod) (max, weight string, err error) {
+	dir := path.Dir(l.dir(p))
+	files, err := l.node.Files(ctx, wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.max"},
+		wire.FileAction{Do: wire.FileRead, Path: dir + "/cpu.weight"})
+	if err != nil {
+		return "", "", err
+	}
+	return strings.TrimSpace(string(files[0].Data)), strings.TrimSpace(string(files[1].Data)), nil
 }
 
 func (l *lent) dir(p *cluster.Pod) string {
@@ -290,25 +307,42 @@ func (l *lent) load(ctx context.Context, p *cluster.Pod,
 // runtime whose threads wake a hundred times a second waits for a CPU a tenth of its
 // time on emulated ones, which looks like batch pods that are held down.
 func (l *lent) busy(ctx context.Context, processes int) (end func(context.Context) error, err error) {
-	var names []string
+	from := len(l.spins)
 	for _, pod := range []string{"busy-old", "busy-young"} {
-		for range processes {
-			l.loads++
-			name := fmt.Sprintf("load-%d", l.loads)
-			spin := fmt.Sprintf("echo $$ > %s/cgroup.procs && while :; do :; done", l.dir(l.batch[pod]))
-			if err := l.node.Start(ctx, name, "busybox", "sh", "-c", spin); err != nil {
-				return nil, err
-			}
-			names = append(names, name)
+		if err := l.burst(ctx, l.batch[pod], processes); err != nil {
+			return nil, err
 		}
 	}
-	return func(ctx context.Context) error {
-		var errs []error
-		for _, name := range names {
-			errs = append(errs, l.node.Signal(ctx, name, int(syscall.SIGTERM)))
+	names := slices.Clone(l.spins[from:])
+	return func(ctx context.Context) error { return l.quiet(ctx, names) }, nil
+}
+
+// burst has a pod use CPUs with so many processes, until unload.
+func (l *lent) burst(ctx context.Context, p *cluster.Pod, processes int) error {
+	for range processes {
+		l.loads++
+		name := fmt.Sprintf("load-%d", l.loads)
+		spin := fmt.Sprintf("echo $$ > %s/cgroup.procs && while :; do :; done", l.dir(p))
+		if err := l.node.Start(ctx, name, "busybox", "sh", "-c", spin); err != nil {
+			return err
 		}
-		return errors.Join(errs...)
-	}, nil
+		l.spins = append(l.spins, name)
+	}
+	return nil
+}
+
+func (l *lent) quiet(ctx context.Context, names []string) error {
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, l.node.Signal(ctx, name, int(syscall.SIGTERM)))
+	}
+	return errors.Join(errs...)
+}
+
+// unload ends every burst, and has the daemon as it was.
+func (l *lent) unload(ctx context.Context) error {
+	return errors.Join(l.quiet(ctx, l.spins), l.node.Signal(ctx, machine.Daemon, int(syscall.SIGTERM)),
+		l.startDaemon(ctx))
 }
 
 // timeline: production's load steps up and down; in the second step the daemon is

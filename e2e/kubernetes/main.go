@@ -55,6 +55,9 @@ var (
 		{Name: "absent", Run: absent},
 		{Name: "figures", Run: figures},
 		{Name: "lending", Run: lending},
+		{Name: "group", Run: group},
+		{Name: "faults", Run: faults},
+		{Name: "bursts", Run: bursts},
 		{Name: "static", Run: static},
 		{Name: "scheduler", Run: scheduler},
 	}

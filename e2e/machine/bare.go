@@ -104,7 +104,7 @@ func (g Bare) write(name string) error {
 // that its performance monitoring unit counts both, the same in every run.
 func (g Bare) qemu(kernel, initrd string) []string {
 	argv := []string{
-		"qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max,vendor=GenuineIntel,erms=off,fsrm=off",
+		qemu, "-accel", "tcg,thread=multi", "-cpu", "max,vendor=GenuineIntel,erms=off,fsrm=off",
 		"-machine", "pc",
 	}
 	// On a busy host the kernel takes the timer for broken before its first ticks come.

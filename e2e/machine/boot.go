@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -53,6 +55,9 @@ type Machine struct {
 	console string
 }
 
+// qemu emulates the guests of Boot.
+const qemu = "qemu-system-x86_64"
+
 // helloLimits bound how long a guest that does not answer is believed in, try after
 // try. It takes 5 to 12 s, and has been seen to take 30 on a busy host; QEMU hangs
 // in about one of ten boots with a thread for each CPU and then never answers.
@@ -63,6 +68,10 @@ var helloLimits = []time.Duration{40 * time.Second, 75 * time.Second, 5 * time.M
 func Boot(ctx context.Context, o Options) (*Machine, error) {
 	if err := o.Grid.Check(); err != nil {
 		return nil, err
+	}
+	// Before anything is built for minutes; and a program that is missing is missing at the next try.
+	if _, err := exec.LookPath(qemu); err != nil {
+		return nil, fmt.Errorf("%w (e2e/setup.sh installs what is missing)", err)
 	}
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -248,12 +257,12 @@ func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) 
 	if o.Network {
 		args = append(args, networkArgs(o.Forward)...)
 	}
-	m.qemu = exec.Command("qemu-system-x86_64", args...)
+	m.qemu = exec.Command(qemu, args...)
 	var stderr bytes.Buffer
 	m.qemu.Stderr = &stderr
 	started := time.Now()
 	if err := m.startQemu(); err != nil {
-		return fmt.Errorf("%w (e2e/setup.sh installs what is missing)", err)
+		return err
 	}
 	go func() { // an Accept knows no context
 		select {
@@ -337,6 +346,29 @@ func (m *Machine) ConsoleTail(n int) string {
 		return err.Error()
 	}
 	return tail(data, n)
+}
+
+// Jiffies are what QEMU has used of the host's CPUs, in hundredths of a second as in /proc/stat.
+func (m *Machine) Jiffies() (float64, error) {
+	name := fmt.Sprintf("/proc/%d/stat", m.qemu.Process.Pid)
+	stat, err := os.ReadFile(name)
+	if err != nil {
+		return 0, err
+	}
+	const user, system = 11, 12 // of the fields after the program's name, which may hold anything
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) <= system {
+		return 0, fmt.Errorf("%s has %d fields after the name: %q", name, len(fields), stat)
+	}
+	utime, err := strconv.ParseFloat(fields[user], 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	stime, err := strconv.ParseFloat(fields[system], 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", name, err)
+	}
+	return utime + stime, nil
 }
 
 // ConsoleSocket is where a terminal reaches the guest's shell.

@@ -10,32 +10,71 @@ import (
 	"github.com/quietcore/quietcore/internal/control"
 )
 
+// windows are those of all intervals; six follow one another in an interval while a test runs.
+const (
+	windows = "interval: 2s, window: 1s"
+	further = "interval: 6s, window: 1s, probe: {window: 1s}"
+)
+
 // byExperiment is shortened for the detector by experiment, with nothing of its own changed
 // but how long a window is.
 const byExperiment = `{authority: {profile: open},
-  cpi: {mode: enforce, detector: experiment, interval: 2s, window: 1s, jobLabel: job, budget: {node: 0, cpu: 0},
+  cpi: {mode: enforce, ` + windows + `, jobLabel: job, budget: {node: 0, cpu: 0, test: 0},
   standIns: {cycles: on-cpu-nanoseconds, instructions: page-faults}}}`
 
 // throttleLength is for how long a throttle is good that nobody tells anew.
 const throttleLength = 4 * time.Second
 
-// experiment lets a batch pod disturb others, and checks that the daemon tests it, finds it
-// guilty, throttles it but for windows at random, and goes on with the verdict after a kill:
-// the whole loop on a real kernel. Nobody else may be found guilty.
-func experiment(ctx context.Context, n *node) ([]figure, error) {
-	return unlessNoisy(ctx, n, wholeExperiment)
+// pattern is how an antagonist works.
+type pattern struct {
+	loads []string // of each of the job's pods
+	twin  string   // of an innocent that begins with them
+	whole bool     // what else happens to its cgroup, and a kill, are played as well
+	short bool     // tests have windows of their own
 }
 
-func wholeExperiment(ctx context.Context, n *node) ([]figure, error) {
-	if err := n.configured(ctx, strings.ReplaceAll(byExperiment, "\n", " ")); err != nil {
-		return nil, err
+// patterns by the names of their proofs. 7 threads leave the victims a CPU; the twin has none
+// of its own in what they suffer.
+var patterns = map[string]pattern{
+	"experiment":            {loads: []string{"7 14s 10s"}, whole: true},
+	"experiment-steady":     {loads: []string{"7 1h"}},
+	"experiment-rotating":   {loads: []string{"7 12s 12s", "7 12s 12s 12s"}},
+	"experiment-same-hours": {loads: []string{"7 14s 10s"}, twin: "1 14s 10s"},
+	"experiment-windows":    {loads: []string{"7 42s 30s"}, short: true},
+}
+
+// byTest lets a batch job disturb others, and checks that the daemon tests it, finds it guilty,
+// throttles it but for windows at random, and goes on with the verdict after a kill: the whole
+// loop on a real kernel. Nobody else may be found guilty.
+func byTest(name string) proof {
+	run := func(ctx context.Context, n *node) ([]figure, error) {
+		length := windows
+		if patterns[name].short {
+			length = further
+		}
+		if err := n.configured(ctx, oneLine(strings.Replace(byExperiment, windows, length, 1))); err != nil {
+			return nil, err
+		}
+		t := &tested{&circle{n: n, began: time.Now(), tests: true}, patterns[name]}
+		steps := []step{t.learn, t.disturb, t.judge}
+		if t.short {
+			steps = steps[:2] // the further windows, in which it is let go after the verdict, are not looked at
+		}
+		if t.whole {
+			steps = []step{t.learn, t.disturb, t.written, t.judge, t.recur, t.survive}
+		}
+		return t.play(ctx, steps)
 	}
-	t := &tested{&circle{n: n, began: time.Now(), tests: true}}
-	return t.play(ctx, []step{t.learn, t.disturb, t.judge, t.recur, t.survive})
+	return proof{Name: name, Run: func(ctx context.Context, n *node) ([]figure, error) {
+		return unlessNoisy(ctx, n, run)
+	}}
 }
 
 // tested is a circle in which the antagonist is tested.
-type tested struct{ *circle }
+type tested struct {
+	*circle
+	pattern
+}
 
 // learn also looks whether what was learned can be told from a disturbance: load of others on
 // the host is not stolen by its hypervisor, and shows nowhere else.
@@ -60,11 +99,25 @@ func (t *tested) learn(ctx context.Context, w workload) error {
 	return nil
 }
 
-// disturb starts the antagonist and waits until it is found guilty, and let go for a
-// window.
+// disturb starts the antagonist and waits until it is found guilty.
 func (c *tested) disturb(ctx context.Context, batch workload) error {
-	if err := c.load(ctx, batch, "spin", antagonist); err != nil {
-		return err
+	for i, load := range c.loads {
+		w := batch
+		if i > 0 {
+			w = bestEffort(fmt.Sprintf("%s-%d", batch.Name, i))
+			w.job = batch.job
+			if _, err := c.n.create(ctx, w); err != nil {
+				return err
+			}
+		}
+		if err := c.load(ctx, w, "spin", load); err != nil {
+			return err
+		}
+	}
+	if c.twin != "" {
+		if err := c.start(ctx, bestEffort("twin"), "spin", c.twin); err != nil {
+			return err
+		}
 	}
 	began := time.Now()
 	from := len(c.looks)
@@ -83,6 +136,11 @@ func (c *tested) disturb(ctx context.Context, batch workload) error {
 	}
 	c.figures = append(c.figures, figure{Name: "from its start to the verdict", Value: round(time.Since(began))},
 		figure{Name: "windows of it that tests took, as they were seen", Value: probes})
+	return nil
+}
+
+// written checks that the kernel's own file says so, too.
+func (c *tested) written(ctx context.Context, batch workload) error {
 	if _, err := c.quota(ctx, batch, true, unlimited); err != nil {
 		return err
 	}
@@ -112,18 +170,18 @@ func (c *tested) judge(ctx context.Context, _ workload) error {
 		innocents += l.probed
 	}
 	c.figures = append(c.figures, figure{Name: fmt.Sprintf("disturbed (%d windows)", len(loud)),
-		Value: fmt.Sprintf("%.0f, %.2f x", with, with/c.normal)},
+		Value: fmt.Sprintf("%s, %.2f x", c.said(with), with/c.normal)},
 		figure{Name: fmt.Sprintf("while the antagonist is throttled (%d windows)", len(quiet)),
-			Value: fmt.Sprintf("%.0f, %.2f x", without, without/c.normal)},
+			Value: fmt.Sprintf("%s, %.2f x", c.said(without), without/c.normal)},
 		figure{Name: "windows of innocents that tests took", Value: innocents},
 		figure{Name: "windows looked at", Value: len(c.looks)})
 	switch {
 	case with < 1.3*c.normal:
-		return fmt.Errorf("the victims were hardly disturbed (%.0f ns a fault, %.0f before): this proves nothing",
-			with, c.normal)
+		return fmt.Errorf("the victims were hardly disturbed (%s %s, %s before): this proves nothing", c.said(with),
+			c.unit(), c.said(c.normal))
 	case without > (with+c.normal)/2:
-		return errors.Join(fmt.Errorf("throttling did not help: %.0f ns a fault while it lasted, %.0f without and "+
-			"%.0f undisturbed", without, with, c.normal), noisy(c.looks, c.normal))
+		return errors.Join(fmt.Errorf("throttling did not help: %s %s while it lasted, %s without and %s undisturbed",
+			c.said(without), c.unit(), c.said(with), c.said(c.normal)), noisy(c.looks, c.normal))
 	}
 	return nil
 }
@@ -133,7 +191,7 @@ func (c *tested) judge(ctx context.Context, _ workload) error {
 func (c *tested) measured() (loud, quiet []look) {
 	for i, l := range c.looks {
 		switch {
-		case i == 0 || l.victim == 0 || l.stolen > mostStolen:
+		case i == 0 || l.victim == 0 || l.much():
 		case c.looks[i-1].capped == 0 && l.batch > 1:
 			loud = append(loud, l)
 		case c.looks[i-1].capped > 0 && l.batch < 1:

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +21,10 @@ import (
 	"github.com/quietcore/quietcore/internal/incidents/plot"
 )
 
-const jobLabel = "job"
+const (
+	jobLabel = "job"
+	batchJob = "batch" // the antagonist's
+)
 
 // shortened makes the detector work in seconds instead of minutes, and declares
 // stand-ins for the counters that an emulated machine lacks: nanoseconds on CPU per
@@ -31,7 +33,7 @@ const jobLabel = "job"
 // not become normal. An emulated CPU counts at many times the cost of a real one, in windows
 // that are half of the time: what counting may take is not bounded.
 const shortened = `{authority: {profile: open},
-  cpi: {mode: enforce, interval: 2s, window: 1s, jobLabel: job, minUsage: 0.03, outlierWindow: 20s,
+  cpi: {mode: enforce, detector: contrast, interval: 2s, window: 1s, jobLabel: job, minUsage: 0.03, outlierWindow: 20s,
   scoreWindow: 48s, history: 2m, minTasks: 2, minTaskSamples: 20, specEvery: 4m, capFor: 20s, moveFor: 40s,
   budget: {node: 0, cpu: 0},
   standIns: {cycles: on-cpu-nanoseconds, instructions: page-faults}}}`
@@ -72,12 +74,14 @@ func unlessNoisy(ctx context.Context, n *node, run func(context.Context, *node) 
 }
 
 func wholeCircle(ctx context.Context, n *node) ([]figure, error) {
-	if err := n.configured(ctx, strings.ReplaceAll(shortened, "\n", " ")); err != nil {
+	if err := n.configured(ctx, oneLine(shortened)); err != nil {
 		return nil, err
 	}
 	c := &circle{n: n, began: time.Now()}
 	return c.play(ctx, []step{c.learn, c.disturb, c.recur, c.judge, c.survive})
 }
+
+func oneLine(config string) string { return strings.ReplaceAll(config, "\n", " ") }
 
 // step of a proof, about the antagonist.
 type step = func(context.Context, workload) error
@@ -85,26 +89,32 @@ type step = func(context.Context, workload) error
 // play the steps beside two victims and two innocents.
 func (c *circle) play(ctx context.Context, steps []step) ([]figure, error) {
 	n := c.n
-	if _, err := c.host.taken(); err != nil {
+	if _, err := c.host.since(n.Machine); err != nil {
 		return nil, err
 	}
 	victims := []workload{shared("web-0", 400), shared("web-1", 400)}
 	for i := range victims {
 		victims[i].job = "web"
 	}
-	steady, periodic, batch := bestEffort("steady"), bestEffort("periodic"), bestEffort("batch")
+	steady, periodic, batch := bestEffort("steady"), bestEffort("periodic"), bestEffort(batchJob)
+	work, rest := [2]string{"fault", "0.15"}, [2]string{"fault", "0.05"}
+	if c.queue {
+		work, rest = [2]string{"spin", "1 200ms 300ms"}, [2]string{"spin", "1 20ms 380ms"}
+		batch.milli = 4000 // weighs as much as ten victims
+	}
 	for _, l := range []struct {
 		w    workload
 		kind string
 		load string
 	}{
-		{victims[0], "fault", "0.15"}, {victims[1], "fault", "0.15"}, {steady, "fault", "0.05"},
+		{victims[0], work[0], work[1]}, {victims[1], work[0], work[1]}, {steady, rest[0], rest[1]},
 		{periodic, "spin", "1 500ms 9500ms"},
 	} {
 		if err := c.start(ctx, l.w, l.kind, l.load); err != nil {
 			return c.figures, err
 		}
 	}
+	batch.job = batchJob
 	if _, err := n.create(ctx, batch); err != nil {
 		return c.figures, err
 	}
@@ -131,6 +141,7 @@ type circle struct {
 	figures []figure
 	normal  float64 // the victims' undisturbed ratio
 	tests   bool    // innocents may be throttled for a test
+	queue   bool    // nothing stands in for CPI: the victims' ratio is how long their work took
 }
 
 // look is what `quietcore top` shows.
@@ -141,46 +152,8 @@ type look struct {
 	capped int64   // its cap in thousandths; 0: none
 	guilty bool    // it is capped by a verdict, not for a test
 	probed int     // innocents that are throttled for a test
-	// stolen is the share of CPU time that the host's hypervisor took.
-	stolen float64
+	taken
 }
-
-// mostStolen bounds the loss of a usable window: an emulated machine suffers several
-// times what its host does.
-const mostStolen = 0.04
-
-// host is where the machine runs: the jiffies of its CPUs so far.
-type host struct{ stolen, total float64 }
-
-// taken is the share of the host's CPU time that was stolen since the last call.
-func (h *host) taken() (float64, error) {
-	stat, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return 0, err
-	}
-	line, _, _ := strings.Cut(string(stat), "\n")
-	now := host{}
-	for i, word := range strings.Fields(line) {
-		if i == 0 || i > stealField {
-			continue // guest time is in user time already
-		}
-		v, err := strconv.ParseFloat(word, 64)
-		if err != nil {
-			return 0, fmt.Errorf("/proc/stat: %q: %w", line, err)
-		}
-		now.total += v
-		if i == stealField {
-			now.stolen = v
-		}
-	}
-	was := *h
-	*h = now
-	return (now.stolen - was.stolen) / max(now.total-was.total, 1), nil
-}
-
-// stealField is the index in /proc/stat (proc(5)) of the time that the hypervisor gave
-// to others.
-const stealField = 8
 
 func (c *circle) start(ctx context.Context, w workload, kind, load string) error {
 	if _, err := c.n.create(ctx, w); err != nil {
@@ -218,7 +191,7 @@ func (c *circle) watch(ctx context.Context, what string, limit time.Duration, en
 			if window != c.last {
 				c.last = window
 				c.row(&top, window)
-				if l.stolen, err = c.host.taken(); err != nil {
+				if l.taken, err = c.host.since(c.n.Machine); err != nil {
 					return err
 				}
 				c.looks = append(c.looks, l)
@@ -263,7 +236,7 @@ func noisy(looks []look, normal float64) error {
 }
 
 func undisturbedHost(looks []look) []look {
-	return slices.DeleteFunc(slices.Clone(looks), func(l look) bool { return l.stolen > mostStolen })
+	return slices.DeleteFunc(slices.Clone(looks), func(l look) bool { return l.much() })
 }
 
 // lookOf also says which window it shows, by when that ended.
@@ -277,17 +250,20 @@ func (c *circle) lookOf(top *control.Top) (l look, window time.Duration, err err
 	fault := float64(counter.PageFaults.Worth())
 	for _, r := range top.Containers {
 		switch {
+		case strings.HasPrefix(r.Pod, "web-") && c.queue && r.Queue != nil:
+			sum += *r.Queue
+			count++
 		case strings.HasPrefix(r.Pod, "web-") && r.CPI != nil:
 			sum += *r.CPI * fault
 			count++
-		case r.Pod == "batch":
-			l.capped, l.guilty = r.CapMilli, r.Throttled != nil && r.Throttled.Verdict
+		case ofBatch(r.Pod):
+			l.capped, l.guilty = max(l.capped, r.CapMilli), l.guilty || r.Throttled != nil && r.Throttled.Verdict
 			if r.Sample.Usage != nil {
-				l.batch = *r.Sample.Usage
+				l.batch += *r.Sample.Usage
 			}
 		}
 		switch why := r.Throttled; {
-		case r.Pod == "batch" || r.CapMilli == 0:
+		case ofBatch(r.Pod) || r.CapMilli == 0:
 		case c.tests && (why == nil || !why.Verdict): // nil: it has just been let go
 			l.probed++
 		default:
@@ -300,6 +276,8 @@ func (c *circle) lookOf(top *control.Top) (l look, window time.Duration, err err
 	return l, window, nil
 }
 
+func ofBatch(pod string) bool { return strings.HasPrefix(pod, batchJob) }
+
 // row adds a window's samples to the record.
 func (c *circle) row(top *control.Top, window time.Duration) {
 	for _, r := range top.Containers {
@@ -311,8 +289,11 @@ func (c *circle) row(top *control.Top, window time.Duration) {
 			cpi = fmt.Sprintf("%.5f", *r.CPI)
 		}
 		job, class := r.Pod, "BE"
-		if strings.HasPrefix(r.Pod, "web-") {
+		switch {
+		case strings.HasPrefix(r.Pod, "web-"):
 			job, class = "web", "LS"
+		case ofBatch(r.Pod):
+			job = batchJob
 		}
 		fmt.Fprintf(&c.rows, "%.1f,%s,%s,%s,%.4f,%s\n", window.Seconds(), r.Pod, job, class, *r.Sample.Usage, cpi)
 	}
@@ -360,16 +341,22 @@ func (c *circle) learn(ctx context.Context, _ workload) error {
 		return fmt.Errorf("what was learned is not the victims' normal: %w", err)
 	}
 	c.normal = medianRatio(undisturbedHost(c.looks))
-	c.figures = append(c.figures, figure{Name: "victims' ns a fault, undisturbed",
-		Value: fmt.Sprintf("%.0f", c.normal)})
+	c.figures = append(c.figures, figure{Name: "the victims' " + c.unit() + ", undisturbed", Value: c.said(c.normal)})
 	return nil
 }
 
-const antagonist = "7 14s 10s"
+// antagonist is what the batch pod does. To have others wait it needs more threads than there are CPUs.
+func (c *circle) antagonist() string {
+	threads := grid.CPUs() - 1
+	if c.queue {
+		threads = 2 * grid.CPUs()
+	}
+	return fmt.Sprintf("%d 14s 10s", threads)
+}
 
 // disturb starts the antagonist and waits until it is capped and the cap has ended.
 func (c *circle) disturb(ctx context.Context, batch workload) error {
-	if err := c.load(ctx, batch, "spin", antagonist); err != nil {
+	if err := c.load(ctx, batch, "spin", c.antagonist()); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -419,17 +406,17 @@ func (c *circle) judge(ctx context.Context, _ workload) error {
 	}
 	with, without := medianRatio(loud), medianRatio(quiet)
 	c.figures = append(c.figures, figure{Name: fmt.Sprintf("disturbed (%d windows)", len(loud)),
-		Value: fmt.Sprintf("%.0f, %.2f x", with, with/c.normal)},
+		Value: fmt.Sprintf("%s, %.2f x", c.said(with), with/c.normal)},
 		figure{Name: fmt.Sprintf("while the antagonist is capped (%d windows)", len(quiet)),
-			Value: fmt.Sprintf("%.0f, %.2f x", without, without/c.normal)},
+			Value: fmt.Sprintf("%s, %.2f x", c.said(without), without/c.normal)},
 		figure{Name: "windows looked at", Value: len(c.looks)})
 	switch {
 	case with < 1.3*c.normal:
-		return fmt.Errorf("the victims were hardly disturbed (%.0f ns a fault, %.0f before): this proves nothing",
-			with, c.normal)
+		return fmt.Errorf("the victims were hardly disturbed (%s %s, %s before): this proves nothing",
+			c.said(with), c.unit(), c.said(c.normal))
 	case without > (with+c.normal)/2:
-		return errors.Join(fmt.Errorf("the caps did not help: %.0f ns a fault while they held, %.0f without and %.0f "+
-			"undisturbed", without, with, c.normal), noisy(c.looks, c.normal))
+		return errors.Join(fmt.Errorf("the caps did not help: %s %s while they held, %s without and %s undisturbed",
+			c.said(without), c.unit(), c.said(with), c.said(c.normal)), noisy(c.looks, c.normal))
 	}
 	return nil
 }
@@ -439,7 +426,7 @@ func (c *circle) judge(ctx context.Context, _ workload) error {
 func (c *circle) measured() (loud, quiet []look) {
 	for i, l := range c.looks {
 		switch {
-		case l.victim == 0 || l.stolen > mostStolen:
+		case l.victim == 0 || l.much():
 		case l.capped == 0 && l.batch > 1:
 			loud = append(loud, l)
 		case i > 0 && l.capped > 0 && c.looks[i-1].capped > 0:
@@ -639,7 +626,22 @@ func (c *circle) timeline() string {
 	return b.String()
 }
 
-const header = "    time   ns a fault    batch    cap stolen  the victims against their normal\n"
+const header = "    time   the ratio    batch    cap   lost  the victims against their normal\n"
+
+// unit of the victims' ratio.
+func (c *circle) unit() string {
+	if c.queue {
+		return "time for their work, against alone"
+	}
+	return "ns a fault"
+}
+
+func (c *circle) said(ratio float64) string {
+	if c.queue {
+		return fmt.Sprintf("%.2f", ratio)
+	}
+	return fmt.Sprintf("%.0f", ratio)
+}
 
 func (c *circle) line(l look) string {
 	limit := "-"
@@ -653,9 +655,9 @@ func (c *circle) line(l look) string {
 	if c.normal > 0 {
 		bar = strings.Repeat("#", min(int(20*l.victim/c.normal), 100))
 	}
-	stolen := ""
-	if l.stolen > mostStolen {
-		stolen = fmt.Sprintf("%.0f %%", 100*l.stolen)
+	lost := ""
+	if l.much() {
+		lost = fmt.Sprintf("%.0f %%", 100*(l.stolen+l.others))
 	}
-	return fmt.Sprintf("%7.0fs %12.0f %8.2f %6s %6s  %s", l.at.Seconds(), l.victim, l.batch, limit, stolen, bar)
+	return fmt.Sprintf("%7.0fs %12s %8.2f %6s %6s  %s", l.at.Seconds(), c.said(l.victim), l.batch, limit, lost, bar)
 }

@@ -143,8 +143,10 @@ func TestNoiseOfTheHost(t *testing.T) {
 	}{
 		"calm":                    {windows(30, calm), false},
 		"the antagonist at work":  {append(windows(5, calm), windows(25, loud)...), false},
-		"a third stolen":          {append(windows(20, calm), windows(10, look{stolen: 0.1})...), false},
-		"more":                    {append(windows(19, calm), windows(10, look{stolen: 0.1})...), true},
+		"a third stolen":          {append(windows(20, calm), windows(10, look{taken: taken{stolen: 0.1}})...), false},
+		"more":                    {append(windows(19, calm), windows(10, look{taken: taken{stolen: 0.1}})...), true},
+		"a third used by others":  {append(windows(20, calm), windows(10, look{taken: taken{others: 0.2}})...), false},
+		"more of it":              {append(windows(19, calm), windows(10, look{taken: taken{others: 0.2}})...), true},
 		"slow alone in a fifth":   {append(windows(20, calm), windows(5, look{victim: 2.1})...), false},
 		"in more":                 {append(windows(20, calm), windows(6, look{victim: 2.1})...), true},
 		"slow alone, else loud":   {append(windows(25, loud), look{victim: 2.1}), true},
@@ -154,5 +156,15 @@ func TestNoiseOfTheHost(t *testing.T) {
 		if err := noisy(c.looks, 1); errors.Is(err, errNoisy) != c.noisy {
 			t.Errorf("%s: %v, want noisy: %v", name, err, c.noisy)
 		}
+	}
+}
+
+func TestHostIsReadFromTheKernelsLine(t *testing.T) {
+	h, err := hostOf("cpu  10 1 20 300 40 5 6 7 1000 0")
+	if want := (host{stolen: 7, busy: 42, total: 389}); err != nil || h != want {
+		t.Errorf("%+v, %v, want %+v: guest time is in user time already", h, err, want)
+	}
+	if _, err := hostOf("cpu 10 x"); err == nil {
+		t.Error("x is taken for a number of jiffies")
 	}
 }

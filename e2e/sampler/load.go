@@ -101,32 +101,29 @@ func fault(ctx context.Context, cgroup, duty string) error {
 // fault stands in for instructions; without any it would be busy and do nothing.
 const workPerPage = 1 << 18
 
-// spin keeps so many threads busy, for a while and then not for a while: "3 8s 8s".
-// Without a second time it never rests.
+// spin keeps so many threads busy, for a while and then not for a while: "3 8s 8s". Without a
+// second time it never rests; a third says how far in that it begins: "3 8s 8s 8s" rests first.
 func spin(ctx context.Context, cgroup, how string) error {
 	words := strings.Fields(how)
-	if len(words) < 2 {
-		return fmt.Errorf("load %q: want THREADS ON [OFF]", how)
+	if len(words) < 2 || len(words) > 4 {
+		return fmt.Errorf("load %q: want THREADS ON [OFF [FROM]]", how)
 	}
 	threads, err := strconv.Atoi(words[0])
 	if err != nil {
 		return err
 	}
-	on, err := time.ParseDuration(words[1])
-	if err != nil {
-		return err
-	}
-	off := time.Duration(0)
-	if len(words) > 2 {
-		if off, err = time.ParseDuration(words[2]); err != nil {
+	var times [3]time.Duration
+	for i, word := range words[1:] {
+		if times[i], err = time.ParseDuration(word); err != nil {
 			return err
 		}
 	}
+	on, off := times[0], times[1]
 	if err := enter(cgroup); err != nil {
 		return err
 	}
 	runtime.GOMAXPROCS(threads + 1)
-	began := time.Now()
+	began := time.Now().Add(-times[2])
 	failed := make(chan error, threads)
 	for range threads {
 		a, err := newArea()

@@ -68,6 +68,9 @@ func (s *Script) checkSteps() error {
 		case st.Event != nil:
 			return machine.NotRealisable{Why: fmt.Sprintf(
 				"step %d is a recorded event of another node; play it with simulate", i+1)}
+		case st.Prepare != nil || st.Unprepare != nil:
+			return machine.NotRealisable{Why: fmt.Sprintf(
+				"step %d is about a claim, which only a scheduler gives a node; play it with simulate", i+1)}
 		case st.Create != nil && st.Create.DeviceNodes != "":
 			return machine.NotRealisable{Why: fmt.Sprintf(
 				"step %d gives a pod devices, which a virtual machine has none of; play it with simulate", i+1)}

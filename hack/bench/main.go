@@ -68,6 +68,8 @@ var rows = []row{
 		"BenchmarkDescriptors1000", "per-event-and-CPU", 1, times},
 	{"counting: reading 1,000 groups on 256 CPUs (the layout simulated)", "./cpi/counter",
 		"BenchmarkRead256/every-group-on-every-CPU", "read-ms", 20, milliseconds},
+	{"evidence: who ran where and beside ten victims, 1,000 containers on 256 CPUs, CPU", "./cpi/sampler",
+		"BenchmarkEvidence", "cpu-ms/window", 20, milliseconds},
 	{"usage of 1,000 cgroups, real ones, CPU", "./internal/usage", "BenchmarkRead/kernel/v1=false", "cpu-ms/op", 10,
 		milliseconds},
 	{"a scrape of 1,000 containers, default, packed, CPU", "./internal/metrics", "BenchmarkScrape/default/gzip",
@@ -93,6 +95,7 @@ var rows = []row{
 var fixed = map[string]string{
 	"BenchmarkSwitch": "20000x", "BenchmarkSwitchWithoutEvents": "20000x", "BenchmarkAgainstPerfCgroups": "20000x",
 	"BenchmarkClosedGate": "20000x", "BenchmarkDescriptors1000": "20x", "BenchmarkRead256": "50x",
+	"BenchmarkEvidence": "50x",
 }
 
 // atLeast are units of which more is better: their ratio is budget to measured.
