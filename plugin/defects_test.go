@@ -473,6 +473,9 @@ var defects = []struct {
 	{"D289", 71050776, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Defects, sim.Disk,
 		sim.Reconnects, sim.Clock, sim.Unsaid, sim.Unplugs}, sim.PropGrant, false,
 		"a cgroup that is read in the middle of a resize takes back what the resize gave"},
+	{"D290", 73000980, []sim.Fault{sim.Lies, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Disk, sim.Kills,
+		sim.Reconnects, sim.Unplugs}, sim.PropGrant, false,
+		"an owner that was resized before a kill without a file has other CPUs of its mask than the runtime stores"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -29,8 +29,8 @@ import (
 //	             requests another number, which store or mask have, or on which both agree (outdated)
 //	the pool     the store has as many as requested, or the mask, too (toldSince); or a confirmed mask is not the
 //	             pool's (promoted)
-//	no such pod  always. The store counts if the mask is the same or on the way to it (passes), else the mask,
-//	             unless it may be the pool's or on its way and nothing confirms it (distrust)
+//	no such pod  always. The store counts if the mask is the same or on the way to it (passes, narrows), else the
+//	             mask, unless it may be the pool's or on its way and nothing confirms it (distrust)
 //
 // No pod is given CPUs that others were found to have by a stronger witness.
 type recovery struct {
@@ -381,7 +381,7 @@ func (r *recovery) placeOf(p *running) *policy.Recovered {
 		return &policy.Recovered{CPUs: &given, From: "runtime", Several: len(p.containers) > 1}
 	case isSaved && !saved.CPUs.IsEmpty() && !r.outdated(p, saved, stored):
 		return r.left(p, saved)
-	case !stored.IsEmpty() && (r.same(stored, kernel) || r.passes(p, stored, kernel)):
+	case !stored.IsEmpty() && (r.same(stored, kernel) || r.passes(p, stored, kernel)) || p.narrows(&stored, &kernel):
 		return &policy.Recovered{CPUs: &stored, From: "runtime", Several: len(p.containers) > 1}
 	case !kernel.IsEmpty():
 		return &policy.Recovered{CPUs: &kernel, From: "kernel", Doubt: r.doubt(p), Several: len(p.containers) > 1}
@@ -435,7 +435,8 @@ func (r *recovery) recorded(p *running, cpus cpuset.Set) bool {
 }
 
 // left is a pod's place in the file without the CPUs of newer owners that its mask has left: a resize that was not
-// saved took these. Nor has it other CPUs that its mask has left, if it requests no more than the mask has.
+// saved took these. Nor has it other CPUs that its mask has left, if it requests no more than the mask has. Of what
+// remains it has only what the runtime stores, if it requests as many: its mask was not narrowed yet.
 func (r *recovery) left(p *running, saved state.Pod) *policy.Recovered {
 	found := saved.Recovered()
 	if told := r.told(); p.kernel.IsEmpty() && saved.CPUs.SubsetOf(&told) {
@@ -445,10 +446,19 @@ func (r *recovery) left(p *running, saved state.Pod) *policy.Recovered {
 	if on := rest.And(r.topo.Online()); p.fits(&p.kernel) && p.kernel.SubsetOf(&on) && p.asks < milli(&rest) {
 		rest = p.kernel
 	}
+	if stored := r.storedBy(p); p.narrows(&stored, &rest) {
+		rest = stored
+	}
 	if rest != saved.CPUs && !rest.IsEmpty() {
 		found.CPUs, found.Request = &rest, 0
 	}
 	return found
+}
+
+// narrows reports whether a pod was resized to those of its CPUs that the runtime stores, and its mask was not
+// narrowed yet.
+func (p *running) narrows(stored, has *cpuset.Set) bool {
+	return p.sized() && p.asks == milli(stored) && stored.SubsetOf(has)
 }
 
 // told are the CPUs of owners that the file does not name, and on which store and mask agree.

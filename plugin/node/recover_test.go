@@ -181,6 +181,11 @@ func TestAFileThatIsBehind(t *testing.T) {
 		{"shrunk, and written", four, two, "8-9", 2000, false, 0, two},
 		{"shrunk, and saved, and another has the rest", cpuset.Of(1), none, "0-3", 4000, false, 0, cpuset.Of(1)},
 		{"as many, and others", two, four, "10-11", 2000, false, 0, two},
+		{"shrunk, and neither saved nor written", four, four, "10-11", 2000, true, 0, cpuset.Range(10, 11)},
+		{"shrunk, and a container of two runs", four, four, "10-11", 2000, false, 0, four},
+		{"shrunk, and again, and the runtime does not know", four, four, "9-11", 2000, true, 0, four},
+		{"shrunk, and nothing is saved", none, four, "10-11", 2000, true, 0, cpuset.Range(10, 11)},
+		{"a container of two runs, and nothing is saved", none, four, "10-11", 2000, false, 0, four},
 		{"shrunk, and again without a daemon", four, two, "", 1000, true, 1000, two},
 		{"the same, and the first is saved, not written", two, four, "8-11", 1000, true, 1000, two},
 		{"shrunk, as its weight shows, and its container does not run", four, two, "", 1000, false, 2000, two},
@@ -191,8 +196,10 @@ func TestAFileThatIsBehind(t *testing.T) {
 	} {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
 			asks: c.asks, all: c.all, weighs: c.weighs, containers: []policy.Container{{CPUs: c.stored}}}
-		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{"u": {UID: "u", CPUs: c.saved}},
-			owners: cpuset.Range(2, 3)}
+		r := &recovery{topo: grid(t, testGrid), saved: map[string]state.Pod{}, owners: cpuset.Range(2, 3)}
+		if !c.saved.IsEmpty() {
+			r.saved["u"] = state.Pod{UID: "u", CPUs: c.saved}
+		}
 		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
 			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
 		}
