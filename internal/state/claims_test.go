@@ -1,8 +1,6 @@
 package state
 
 import (
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -19,31 +17,6 @@ func withClaims() Snapshot {
 		Since: noon, Given: []policy.Recovered{{CPUs: &cpus, From: "state file"}},
 	}}
 	return s
-}
-
-// Every format that was released stays readable.
-func TestGoldenClaims(t *testing.T) {
-	name := filepath.Join("testdata", "v3.json")
-	if *update {
-		text, err := encode(withClaims(), "node-a", "boot-1", noon)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, got, err := decode(text)
-	if err != nil || e.Version != 3 {
-		t.Fatalf("%+v, %v", e, err)
-	}
-	if d := diff(withClaims(), got); d != "" {
-		t.Fatal(d)
-	}
 }
 
 // What the policy says of claims is what it gets back.

@@ -2,8 +2,6 @@ package state
 
 import (
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -48,30 +46,6 @@ func TestTheFormatFollowsTheOwners(t *testing.T) {
 		if d := diff(c.s, got); d != "" {
 			t.Errorf("%s: %s", c.name, d)
 		}
-	}
-}
-
-func TestGoldenOwners(t *testing.T) {
-	name := filepath.Join("testdata", "v2.json")
-	if *update {
-		text, err := encode(withOwners(t), "node-a", "boot-1", noon)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, got, err := decode(text)
-	if err != nil || e.Version != 2 {
-		t.Fatalf("%+v, %v", e, err)
-	}
-	if d := diff(withOwners(t), got); d != "" {
-		t.Fatal(d)
 	}
 }
 

@@ -85,28 +85,31 @@ func TestWhatIsSavedIsLoaded(t *testing.T) {
 	}
 }
 
-// Every released version stays readable.
+// Every format that was released stays readable.
 func TestGolden(t *testing.T) {
-	name := filepath.Join("testdata", "v1.json")
-	if *update {
-		text, err := encode(example(), "node-a", "boot-1", noon)
+	for i, want := range []Snapshot{example(), withOwners(t), withClaims()} {
+		version := i + 1
+		name := filepath.Join("testdata", fmt.Sprintf("v%d.json", version))
+		if *update {
+			text, err := encode(want, "node-a", "boot-1", noon)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(name, text, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(name, text, 0o600); err != nil {
-			t.Fatal(err)
+		e, got, err := decode(text)
+		if err != nil || e.Version != version || e.Node != "node-a" || e.BootID != "boot-1" {
+			t.Fatalf("%s: %+v, %v", name, e, err)
 		}
-	}
-	text, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, got, err := decode(text)
-	if err != nil || e.Version != 1 || e.Node != "node-a" || e.BootID != "boot-1" {
-		t.Fatalf("%+v, %v", e, err)
-	}
-	if d := diff(example(), got); d != "" {
-		t.Fatal(d)
+		if d := diff(want, got); d != "" {
+			t.Fatalf("%s: %s", name, d)
+		}
 	}
 }
 
