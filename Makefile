@@ -5,6 +5,9 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 PACKAGES := ./...
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 FUZZTIME ?= 20s
+# What is linted, tested and run is compiled as what is built is: Go compiles a package once, not once for each.
+export CGO_ENABLED = 0
+export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
 # Modules of their own: what they need is no dependency of the daemon.
 MODULES := hack/chart hack/cpumanager hack/image hack/release scheduler
 # What of e2e/kubernetes is short enough to run every time.
@@ -21,7 +24,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/quietcore and bin/kubectl-quietcore, static binaries
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/quietcore ./cmd/kubectl-quietcore
+	$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/quietcore ./cmd/kubectl-quietcore
 
 .PHONY: demo
 demo: setup-vm ## show the main job on a real runtime in a virtual machine; KEEP=1 leaves a shell in it, DRIVER=cgroupfs does without systemd
@@ -38,7 +41,7 @@ test-fast: setup-test ## everything that needs no virtual machine
 .PHONY: scheduler
 scheduler: ## build bin/quietcore-scheduler, and Kubernetes' scheduler first: four minutes, once
 	cd scheduler && kubernetes=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes) && \
-		CGO_ENABLED=0 $(GO) build -trimpath -ldflags \
+		$(GO) build -ldflags \
 		"-s -w -X k8s.io/component-base/version.gitVersion=$$kubernetes+quietcore-$(VERSION)" -o ../bin/ ./cmd/quietcore-scheduler
 
 .PHONY: test-placement test-scheduler
@@ -69,7 +72,7 @@ test-cpumanager: ## hold placement under kubelet's options against kubelet's own
 
 .PHONY: test-race
 test-race: setup-test ## the same under the race detector
-	QUIETCORE_CI=1 $(GO) test -race $(PACKAGES)
+	CGO_ENABLED=1 QUIETCORE_CI=1 $(GO) test -race $(PACKAGES)
 
 .PHONY: world world-replay
 SEEDS ?= 100000
