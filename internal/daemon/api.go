@@ -154,10 +154,7 @@ func (a *apiServer) Run(ctx context.Context) {
 	if a.lent != nil {
 		runs = append(runs, a.lent.Run)
 	}
-	if a.claims.driver != nil {
-		runs = append(runs, a.claims.driver.Run)
-	}
-	together(ctx, runs...)
+	together(ctx, append(runs, a.claims.run)...)
 }
 
 func (a *apiServer) Health() map[string]string {
@@ -177,9 +174,7 @@ func (a *apiServer) Health() map[string]string {
 // topologyChanged is called at every change of what the node's NodeResourceTopology
 // says, and its ResourceSlices.
 func (a *apiServer) topologyChanged() {
-	if a.claims.driver != nil {
-		a.claims.driver.Changed()
-	}
+	a.claims.changed()
 	if a.topology != nil {
 		a.topology.Changed()
 	}

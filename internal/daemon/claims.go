@@ -16,12 +16,18 @@ import (
 	"github.com/quietcore/quietcore/internal/dra"
 	"github.com/quietcore/quietcore/internal/dra/driver"
 	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
 )
 
-// claims is Quietcore's own DRA driver.
+// claims is Quietcore's own DRA driver, and what owners leave to its claims.
 type claims struct {
 	driver *driver.Driver // nil: off, or it cannot work
 	broken string         // why it cannot
+
+	devices func() *dra.Node // nil while the node is not known
+	share   func(context.Context, []policy.ClaimShare) error
+	stale   chan struct{} // holds one when the devices may be others
+	log     *slog.Logger
 }
 
 // newClaims makes the driver of a daemon that may speak with an API server.
@@ -37,9 +43,11 @@ func newClaims(a *apiServer) *claims {
 		c.broken = "there is no API server to read claims from: no claim is served"
 	default:
 		roots := dra.ReadRoots(os.DirFS(cfg.Sysfs.Root))
+		c.devices = func() *dra.Node { return a.devices(roots) }
+		c.share, c.stale, c.log = a.o.labels.share, make(chan struct{}, 1), a.o.log
 		c.driver = driver.New(driver.Options{
 			Policy: a.o.node, API: driver.NewAPI(a.client.REST), Log: a.o.log,
-			Node: func() *dra.Node { return a.devices(roots) },
+			Node: c.devices,
 			Foreign: func(ctx context.Context) string {
 				return foreignDriver(ctx, cfg.DRA.RegistryDir, cdi.Dirs(), a.o.log)
 			},
@@ -50,6 +58,43 @@ func newClaims(a *apiServer) *claims {
 	}
 	a.o.log.Warn("CPUs cannot be claimed; everything else works", "why", c.broken)
 	return c
+}
+
+// changed says that devices may return others. It never blocks.
+func (c *claims) changed() {
+	if c.driver == nil {
+		return
+	}
+	c.driver.Changed()
+	select {
+	case c.stale <- struct{}{}:
+	default:
+	}
+}
+
+// run serves claims until ctx ends.
+func (c *claims) run(ctx context.Context) {
+	if c.driver != nil {
+		together(ctx, c.driver.Run, c.shareOut)
+	}
+}
+
+// shareOut has owners leave to claims what the devices offer, as long as ctx lasts: CPUs come and go, and kubelet may
+// reserve others.
+func (c *claims) shareOut(ctx context.Context) {
+	for {
+		if node := c.devices(); node != nil {
+			if err := c.share(ctx, node.Shares()); err != nil && ctx.Err() == nil {
+				c.log.Warn("owners leave to claims what they left before, not dra.share of the CPUs that there are now",
+					"err", err)
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.stale:
+		}
+	}
 }
 
 // state says why claims are not served; empty: they are, or nobody asked for it.
@@ -68,11 +113,24 @@ func (a *apiServer) devices(roots map[string]cpuset.Set) *dra.Node {
 	if a.o.node.Plugin == nil || !a.o.node.Synchronised() {
 		return nil
 	}
-	cfg, now := a.o.config, a.o.node.Snapshot()
+	now := a.o.node.Snapshot()
+	return a.devicesOf(now.Topology, now.Pools.Reserved.Or(now.Pools.System), roots)
+}
+
+func (a *apiServer) devicesOf(t *topology.Topology, kept cpuset.Set, roots map[string]cpuset.Set) *dra.Node {
+	cfg := a.o.config
 	return dra.NewNode(dra.Options{
-		Name: cfg.NodeName(), Topology: now.Topology, By: cfg.DRA.Devices, Share: cfg.DRA.Share,
-		Kept: now.Pools.Reserved.Or(now.Pools.System), Roots: roots, Lists: cfg.DRA.ListAttributes,
+		Name: cfg.NodeName(), Topology: t, By: cfg.DRA.Devices, Share: cfg.DRA.Share, Kept: kept, Roots: roots,
+		Lists: cfg.DRA.ListAttributes,
 	})
+}
+
+// firstShares are what owners leave to claims until the devices are known; none: no claim is served.
+func (a *apiServer) firstShares(t *topology.Topology, p *policy.Config) []policy.ClaimShare {
+	if a.claims.driver == nil {
+		return nil
+	}
+	return a.devicesOf(t, p.Reserved.Or(p.Kubelet.Reserved).Or(p.System.CPUs), nil).Shares()
 }
 
 // foreignDriver names another driver for CPUs: by a spec of its claims, or by its socket. Two drivers would give out

@@ -1,15 +1,22 @@
 package daemon
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/dra"
 	"github.com/quietcore/quietcore/internal/kube"
 	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/plugin"
+	"github.com/quietcore/quietcore/policy"
+	"github.com/quietcore/quietcore/topology"
 )
 
 // Our driver does not start beside another one for CPUs, whichever sign of it there is.
@@ -83,6 +90,109 @@ func TestWhereClaimsAreServed(t *testing.T) {
 		}
 		if a.devices(nil) != nil {
 			t.Errorf("%s: devices are known before what runs is", c.name)
+		}
+	}
+}
+
+// twoNodes is a machine of two NUMA nodes of eight CPUs.
+func twoNodes(t *testing.T) *topology.Topology {
+	t.Helper()
+	machine, err := topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return machine
+}
+
+// A daemon that serves claims leaves dra.share to them from its first decision on; another one nothing.
+func TestOwnersLeaveTheShareToClaims(t *testing.T) {
+	for _, c := range []struct {
+		mode config.DRAMode
+		want string
+	}{{config.DRAOn, "5-7,13-15"}, {config.DRAOff, ""}} {
+		cfg := config.Default()
+		cfg.DRA.Mode, cfg.DRA.Share = c.mode, "6"
+		cfg.State.Dir, cfg.Cgroup.Root = t.TempDir(), filepath.Join(t.TempDir(), "none")
+		log := NewLog(t.Output(), config.LogText, nil)
+		d := &daemon{node: &node{}, log: log}
+		d.cfg.Store(&cfg)
+		d.metrics = metrics.New("", d.stats)
+		client, err := kube.New(kube.Options{Node: "n1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.kubelet, d.labels = newKubeletReader(&cfg, d.node, log), &labels{node: d.node, log: log}
+		d.api = &apiServer{client: client, o: apiOptions{config: &cfg, node: d.node, labels: d.labels, log: log}}
+		d.api.claims = newClaims(d.api)
+		o := d.pluginOptions(&cfg, twoNodes(t), openTree(&cfg, d.metrics, log))
+		machine, err := policy.New(o.Topology, o.Config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := machine.Snapshot().Kept.String(); got != c.want {
+			t.Errorf("dra.mode %s: kept for claims are CPUs %q, want %q", c.mode, got, c.want)
+		}
+	}
+}
+
+// What is left to claims follows the devices, and a configuration that is taken over does not end it.
+func TestTheShareFollowsTheDevices(t *testing.T) {
+	machine := twoNodes(t)
+	log := NewLog(t.Output(), config.LogText, nil)
+	nri := config.Default().NRI
+	p, err := plugin.New(plugin.Options{
+		Topology: machine, Log: log, Observe: true, Socket: filepath.Join(t.TempDir(), "nri.sock"), Name: nri.Name,
+		Index: nri.Index,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { p.Run(ctx) })
+	l := &labels{node: &node{p}, log: log}
+	shared := make(chan []policy.ClaimShare)
+	var devices []*dra.Node
+	for _, share := range []config.Share{"6", "6", "2"} {
+		devices = append(devices, dra.NewNode(dra.Options{Name: "n1", Topology: machine, By: config.DevicesNUMA,
+			Share: share}))
+	}
+	c := &claims{
+		stale: make(chan struct{}, 1), log: log,
+		devices: func() *dra.Node {
+			node := devices[0]
+			devices = devices[1:]
+			return node
+		},
+		share: func(ctx context.Context, s []policy.ClaimShare) error {
+			err := l.share(ctx, s)
+			shared <- s
+			return err
+		},
+	}
+	running.Go(func() { c.shareOut(ctx) })
+	for i, want := range []int{6, 6, 2} {
+		if i > 0 {
+			c.stale <- struct{}{}
+		}
+		select {
+		case s := <-shared:
+			if n := s[0].CPUs + s[1].CPUs; n != want {
+				t.Fatalf("the devices offer %d CPUs, want %d", n, want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatal("nothing is shared out")
+		}
+		if got := p.Snapshot().Kept.Count(); got != want {
+			t.Fatalf("kept for claims are %d CPUs, want %d", got, want)
+		}
+		if err := l.reconfigure(ctx, policy.Config{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := p.Snapshot().Kept.Count(); got != want {
+			t.Fatalf("kept for claims are %d CPUs after a change of the configuration, want %d", got, want)
 		}
 	}
 }

@@ -203,6 +203,8 @@ func (d *daemon) pluginOptions(cfg *config.Config, t *topology.Topology, cgroups
 	o.Config.NodeLabels = withArch(o.Config.NodeLabels)
 	cgroups.enter(&o)
 	d.kubelet.foresee(cfg, &o)
+	o.Config.ClaimShares = d.api.firstShares(t, &o.Config)
+	d.labels.policy = o.Config
 	store := &state.Store{
 		Dir: cfg.State.Dir, Node: cfg.NodeName(), BootID: state.ReadBootID(), Now: time.Now, Uptime: state.Uptime,
 	}

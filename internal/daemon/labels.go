@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/quietcore/quietcore/policy"
@@ -17,8 +18,9 @@ type labels struct {
 	log  *slog.Logger
 
 	// turn is held while the policy takes over labels, or a configuration with them: the
-	// older ones must not come last. It is taken before mu.
-	turn sync.Mutex
+	// older ones must not come last. It is taken before mu, and guards policy.
+	turn   sync.Mutex
+	policy policy.Config // in force, with the labels of the configuration
 
 	mu    sync.Mutex
 	known map[string]string // nil: the API server has not answered
@@ -46,12 +48,35 @@ func (l *labels) or(configured map[string]string) map[string]string {
 	return configured
 }
 
-// reconfigure takes over the policy of a configuration.
+// reconfigure takes over the policy of a configuration, which says nothing of what claims may have of each device.
 func (l *labels) reconfigure(ctx context.Context, p policy.Config) error {
 	l.turn.Lock()
 	defer l.turn.Unlock()
-	p.NodeLabels = withArch(l.or(p.NodeLabels))
-	return l.node.Reconfigure(ctx, p)
+	p.ClaimShares = l.policy.ClaimShares
+	return l.enforce(ctx, p)
+}
+
+// share has owners leave these shares to claims.
+func (l *labels) share(ctx context.Context, shares []policy.ClaimShare) error {
+	l.turn.Lock()
+	defer l.turn.Unlock()
+	if slices.Equal(l.policy.ClaimShares, shares) {
+		return nil
+	}
+	p := l.policy
+	p.ClaimShares = shares
+	return l.enforce(ctx, p)
+}
+
+// enforce is called with turn held.
+func (l *labels) enforce(ctx context.Context, p policy.Config) error {
+	with := p
+	with.NodeLabels = withArch(l.or(p.NodeLabels))
+	err := l.node.Reconfigure(ctx, with)
+	if err == nil {
+		l.policy = p
+	}
+	return err
 }
 
 // withArch adds the machine's architecture to labels that do not name one.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -226,6 +227,15 @@ const (
 	// maxValues leaves room for the other attributes within ResourceSliceMaxAttributeValuesPerDevice.
 	maxValues = 32
 )
+
+// Shares are what owners leave to claims, for the policy: of each device what is offered of it.
+func (n *Node) Shares() []policy.ClaimShare {
+	shares := make([]policy.ClaimShare, len(n.Devices))
+	for i, d := range n.Devices {
+		shares[i] = policy.ClaimShare{Within: d.CPUs, CPUs: d.Offered}
+	}
+	return shares
+}
 
 // Slices are the specs of the node's ResourceSlices, without the pool's generation: one, or several where devices are
 // more than a slice holds.
