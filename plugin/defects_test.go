@@ -476,6 +476,9 @@ var defects = []struct {
 	{"D290", 73000980, []sim.Fault{sim.Lies, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Disk, sim.Kills,
 		sim.Reconnects, sim.Unplugs}, sim.PropGrant, false,
 		"an owner that was resized before a kill without a file has other CPUs of its mask than the runtime stores"},
+	{"D291", 73007010, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Panics, sim.Kills,
+		sim.Reconnects, sim.Unsaid, sim.Unplugs}, sim.PropGrant, false,
+		"what a resize told one container is not believed where another was created without a daemon"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

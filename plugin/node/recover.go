@@ -583,14 +583,40 @@ func (r *recovery) sharedPlace(p *running) *policy.Recovered {
 }
 
 // storedBy is the cpuset that the runtime stores for a pod's containers. One without CPUs shows that the pod has lost
-// those that are stored for others, but not of a pod that has waited for its first ones: then it started without a
-// daemon.
+// those that are stored for others, but not of a pod that has waited for its first ones, or of one that grew and whose
+// mask is still that of the file: then it started without a daemon.
 func (r *recovery) storedBy(p *running) cpuset.Set {
-	told := p.containers
-	if saved := r.saved[p.pod.UID]; saved.Degraded != "" && !saved.Demoted {
+	told, saved := p.containers, r.saved[p.pod.UID]
+	grew := p.sized() && saved.CPUs == p.kernel && milli(&saved.CPUs) < p.asks
+	if saved.Degraded != "" && !saved.Demoted || grew {
 		told = slices.DeleteFunc(slices.Clone(told), func(c policy.Container) bool { return c.CPUs == "" })
 	}
-	return storedBy(told)
+	if all := storedBy(told); !all.IsEmpty() {
+		return all
+	}
+	return p.toldLast(told)
+}
+
+// toldLast is what the runtime stores for one of a pod's containers and not for all: a resize tells only the container
+// that it is of, and those that are created later. It is as many CPUs as the pod requests, and a part of the others'
+// or they of it; empty: there is no such set, or a container has none.
+func (p *running) toldLast(containers []policy.Container) (last cpuset.Set) {
+	var sets []cpuset.Set
+	for _, c := range containers {
+		s, err := cpuset.Parse(c.CPUs)
+		if err != nil || s.IsEmpty() {
+			return cpuset.Set{}
+		}
+		if sets = append(sets, s); milli(&s) == p.asks {
+			last = s
+		}
+	}
+	for i := range sets {
+		if !sets[i].SubsetOf(&last) && !last.SubsetOf(&sets[i]) {
+			return cpuset.Set{}
+		}
+	}
+	return last
 }
 
 // storedBy is the cpuset that the runtime stores for the pod's containers, if all agree. A container

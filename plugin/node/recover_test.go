@@ -444,6 +444,38 @@ func TestWhatIsStoredOfSeveralContainers(t *testing.T) {
 	}
 }
 
+// What the runtime stores of a pod of two containers, of which a resize tells only one.
+func TestWhatIsStoredAfterAResize(t *testing.T) {
+	four, five, none := cpuset.Range(8, 11), cpuset.Range(8, 12), cpuset.Set{}
+	for _, c := range []struct {
+		name                string
+		first, second       string // what is stored for each
+		asks                int64
+		all                 bool // asks is from the pod's quota
+		saved, kernel, want cpuset.Set
+	}{
+		{"grown, and both are told", "8-12", "8-12", 5000, false, four, four, five},
+		{"grown, and the first is told", "8-12", "8-11", 5000, false, four, four, five},
+		{"grown, and one is created later", "8-11", "8-12", 5000, false, four, four, five},
+		{"shrunk, and the second is told", "8-12", "8-11", 4000, false, five, five, four},
+		{"neither is as large", "8-12", "8-11", 3000, false, five, five, none},
+		{"nobody knows what it requests", "8-12", "8-11", 0, false, five, five, none},
+		{"one is from before a move", "4-8", "8-11", 4000, false, five, five, none},
+		{"one cannot be read", "?", "8-11", 4000, false, five, five, none},
+		{"grown, and the second was created without a daemon", "8-12", "", 5000, true, four, four, five},
+		{"the same, and the pod's quota is not known", "8-12", "", 5000, false, four, four, none},
+		{"the same, and the file has it", "8-12", "", 5000, true, five, five, none},
+		{"the same, and its mask is another", "8-12", "", 5000, true, four, cpuset.Range(0, 3), none},
+	} {
+		r := &recovery{saved: map[string]state.Pod{"u": {UID: "u", CPUs: c.saved}}}
+		p := &running{pod: policy.Pod{UID: "u"}, kernel: c.kernel, asks: c.asks, all: c.all,
+			containers: []policy.Container{{CPUs: c.first}, {CPUs: c.second, CreatedAt: time.Unix(1, 0)}}}
+		if got := r.storedBy(p); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
 // Whom to believe where nothing was saved: the kernel's mask or what the runtime stores.
 func TestTheRuntimeOrTheKernel(t *testing.T) {
 	all := cpuset.Range(0, 15)
