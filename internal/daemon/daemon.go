@@ -28,6 +28,7 @@ import (
 	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/page"
+	"github.com/quietcore/quietcore/internal/serve"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/plugin"
 	"github.com/quietcore/quietcore/policy"
@@ -285,13 +286,24 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 	if cfg.Listen == "" {
 		return runs, nil
 	}
-	if l, err = metrics.Listen(cfg.Listen); err != nil {
+	if l, err = serve.Listen(cfg.Listen, metricsLimits()); err != nil {
 		// Metrics are worth less than pods that start in their places.
 		d.log.Error("no metrics and no probes are served", "listen", cfg.Listen, "err", err)
 		return runs, nil
 	}
-	on(metrics.Serve, l, metrics.Handler(d.metrics, d.health))
+	on(serveMetrics, l, metrics.Handler(d.metrics, d.health))
 	return runs, nil
+}
+
+// metricsLimits leave room for a few Prometheus servers, each with the few connections that
+// it keeps.
+func metricsLimits() serve.Limits { return serve.Limits{All: 64, FromOne: 8} }
+
+// serveMetrics ends the connections of clients that send requests or read answers slowly:
+// they occupy memory.
+func serveMetrics(ctx context.Context, l net.Listener, h http.Handler) error {
+	const ask, take, idle = 5 * time.Second, 15 * time.Second, 10 * time.Second
+	return serve.Serve(ctx, l, h, serve.Times{Request: ask, Answer: take, Idle: idle})
 }
 
 // fresh reports whether all that files say now has been looked at.

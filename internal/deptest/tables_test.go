@@ -78,7 +78,7 @@ var mayImport = map[string]string{
 	"internal/metrics":       "cpi cpi/detect cpi/experiment cpi/sample internal/printable policy",
 	"internal/nrt":           "cpuset internal/ledger policy topology",
 	"internal/page": "cpi/sample cpuset internal/control internal/incidents internal/incidents/plot " +
-		"internal/printable internal/render internal/topodoc policy topology",
+		"internal/printable internal/render internal/serve internal/topodoc policy topology",
 	"internal/page/pagetest": "",
 	"internal/paper": "cpi/detect cpi/detect/replay cpi/experiment cpuallocator cpuset internal/cli internal/config " +
 		"internal/render internal/script internal/strict internal/topodoc reclaim reclaim/replay",
@@ -87,6 +87,7 @@ var mayImport = map[string]string{
 	"internal/render":    "cpuset internal/printable topology",
 	"internal/script": "cpuallocator cpuset internal/config internal/render internal/strict internal/topodoc policy " +
 		"topology",
+	"internal/serve":   "",
 	"internal/state":   "cpuset policy",
 	"internal/strict":  "",
 	"internal/top":     "internal/cli internal/config internal/control internal/printable internal/script policy",
@@ -185,8 +186,7 @@ var goroutines = map[string]string{
 	"internal/kube/client.go":               "follows pods, node and events concurrently",
 	"internal/kube/follow.go":               "bounds how long a watch takes to open",
 	"internal/kube/kubetest/kubetest.go":    "an API server for tests",
-	"internal/metrics/listen.go":            "ends the server with its context",
-	"internal/page/http.go":                 "ends the server with its context",
+	"internal/serve/serve.go":               "ends the server with its context",
 	"internal/top/screen.go":                "reads keys while a screen is drawn",
 	"internal/promtest/promtest.go":         "waits for a Prometheus that tests start",
 	"plugin/connect.go":                     "starts the stub, and reads what it reports",

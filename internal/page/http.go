@@ -19,17 +19,17 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/incidents/plot"
+	"github.com/quietcore/quietcore/internal/serve"
 )
 
-// Limits of all readers together.
+// Limits of all readers together, and of those at one address.
 const (
 	maxConnections = 64
+	maxFromOne     = 48
 	maxStreams     = 16
 	maxAnswers     = 8
 )
@@ -485,20 +485,10 @@ func Listen(address string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	return netutil.LimitListener(l, maxConnections), nil
+	return serve.Limit(l, serve.Limits{All: maxConnections, FromOne: maxFromOne}), nil
 }
 
-// Serve serves on l until ctx ends.
+// Serve serves on l until ctx ends. A stream bounds each of its writes itself.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	const header, idle = 5 * time.Second, 30 * time.Second
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: header, IdleTimeout: idle, MaxHeaderBytes: 16 << 10,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
-	stop := context.AfterFunc(ctx, func() { srv.Close() })
-	defer stop()
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve %s: %w", l.Addr(), err)
-	}
-	return nil
+	return serve.Serve(ctx, l, h, serve.Times{Request: 5 * time.Second, Idle: 10 * time.Second})
 }
