@@ -64,8 +64,10 @@ func TestWhatIsNotCountedIsSaidEverywhereAndStopsNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(p.config, []byte(strings.Replace(string(text), `listen: ""`, "listen: "+address, 1)),
-		0o600); err != nil {
+	probes := freePort(t)
+	changed := strings.NewReplacer(`listen: ""`, "listen: "+address, "health: {listen: ''}",
+		"health: {listen: "+probes+"}").Replace(string(text))
+	if err := os.WriteFile(p.config, []byte(changed), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log, _ := p.start(t)
@@ -77,7 +79,7 @@ func TestWhatIsNotCountedIsSaidEverywhereAndStopsNothing(t *testing.T) {
 	if n := strings.Count(log.String(), "CPU performance is not counted"); n != 1 {
 		t.Errorf("%d lines about it in the log\n%s", n, log)
 	}
-	if body := fetch(t, "http://"+address+"/readyz"); !strings.Contains(body, `"CPU performance":"`+why) {
+	if body := fetch(t, "http://"+probes+"/readyz"); !strings.Contains(body, `"CPU performance":"`+why) {
 		t.Errorf("/readyz: %s", body)
 	}
 	if body := fetch(t, "http://"+address+"/metrics"); !strings.Contains(body, "\nquietcore_cpi_counting 0\n") {

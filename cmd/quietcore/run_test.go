@@ -34,6 +34,7 @@ func (p place) write(t *testing.T, more string) {
 state: {dir: %[1]s/state}
 socket: %[1]s/run/q.sock
 listen: ""
+health: {listen: ''}
 page: {listen: ''}
 nri: {socket: %[1]s/nri.sock}
 cgroup: {root: %[1]s/cgroup}

@@ -281,12 +281,21 @@ func checkFile(t *testing.T, objects []runtime.Object, d *appsv1.DaemonSet) {
 			t.Errorf("%s is in the daemon's file and mounted nowhere; mounts: %v", p, points)
 		}
 	}
-	port := int32(0)
-	if len(ctr.Ports) > 0 {
-		port = ctr.Ports[0].ContainerPort
+	for name, listen := range map[string]string{"metrics": c.Listen, "health": c.Health.Listen} {
+		port := int32(0)
+		for _, p := range ctr.Ports {
+			if p.Name == name {
+				port = p.ContainerPort
+			}
+		}
+		if listen == "" && port != 0 || listen != "" && !strings.HasSuffix(listen, fmt.Sprintf(":%d", port)) {
+			t.Errorf("the daemon listens on %q, the port %s is %d", listen, name, port)
+		}
 	}
-	if c.Listen == "" && port != 0 || c.Listen != "" && !strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", port)) {
-		t.Errorf("the daemon listens on %q, the port is %d", c.Listen, port)
+	if probed := ctr.LivenessProbe != nil && ctr.ReadinessProbe != nil; probed != (c.Health.Listen != "") ||
+		probed && (ctr.LivenessProbe.HTTPGet.Port.StrVal != "health" ||
+			ctr.ReadinessProbe.HTTPGet.Port.StrVal != "health") {
+		t.Errorf("probes %v and %v of %q", ctr.LivenessProbe, ctr.ReadinessProbe, c.Health.Listen)
 	}
 }
 
@@ -524,7 +533,8 @@ func TestMistakesAreRefused(t *testing.T) {
 		"an interval of nothing": {"metrics: {podMonitor: {interval: soon}}", "", "'soon' does not match"},
 		"constraints, perhaps": {"openshift: {scc: perhaps}", "",
 			"'perhaps' does not match pattern '^(auto|always|never)$'"},
-		"a probe of loopback":    {"config: {listen: \"127.0.0.1:9464\"}", "", "config.listen is 127.0.0.1:9464"},
+		"a probe of loopback": {"config: {health: {listen: \"127.0.0.1:9466\"}}", "",
+			"config.health.listen is 127.0.0.1:9466"},
 		"policies before 1.30":   {"admissionPolicies: {claims: {enabled: true}}", "1.29.4", "needs 1.30"},
 		"frozen before 1.30":     {"admissionPolicies: {frozen: {enabled: true}}", "1.29.4", "needs 1.30"},
 		"Kubernetes before 1.26": {"{}", "1.25.0", "kubeVersion"},
@@ -617,7 +627,8 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 		"suppression: {mode: observe}", "dra: {share: \"8\"}",
 		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}",
 		"sysfs: {root: /x}",
-		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "page: {listen: ''}", "log: {format: json}",
+		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "health: {listen: \":2\"}",
+		"page: {listen: ''}", "log: {format: json}",
 		"log: {level: debug}",
 	}
 	for _, change := range changes {

@@ -96,7 +96,7 @@ func TestRestartKeysAreDerived(t *testing.T) {
 // TestSchemaKnowsTheFile: the schema takes what the daemon takes, all of it.
 func TestSchemaKnowsTheFile(t *testing.T) {
 	whole := config.Default()
-	whole.Listen = ":9464"
+	whole.Listen, whole.Health.Listen = ":9464", ":9466"
 	whole.Reserved.CPUs, _ = cpuset.Parse("0-1")
 	whole.Node.Labels = map[string]string{"a": "b"}
 	whole.Authority.Exclusive.MaxCPUs = map[string]int{"*": 0}

@@ -55,6 +55,7 @@ type Config struct {
 	State       State       `json:"state"`
 	Socket      string      `json:"socket"`
 	Listen      string      `json:"listen"`
+	Health      Health      `json:"health"`
 	Page        Page        `json:"page"`
 	Log         Log         `json:"log"`
 }
@@ -297,6 +298,11 @@ type State struct {
 	Dir string `json:"dir"`
 }
 
+// Health is where the probes are asked.
+type Health struct {
+	Listen string `json:"listen"` // HOST:PORT; empty: they are not served
+}
+
 // Page says where people look at the machine in a browser.
 type Page struct {
 	Listen string `json:"listen"` // HOST:PORT on loopback, or a Unix socket; empty: nowhere
@@ -347,6 +353,7 @@ func Default() Config {
 		State:    State{Dir: "/var/lib/quietcore"},
 		Socket:   "/run/quietcore/quietcore.sock",
 		Listen:   "127.0.0.1:9464",
+		Health:   Health{Listen: "127.0.0.1:9466"},
 		Page:     Page{Listen: "127.0.0.1:9465"},
 		Log:      Log{Level: "info", Format: LogText},
 	}

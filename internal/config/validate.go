@@ -264,6 +264,7 @@ func (v *checker) shell(c *Config) {
 	v.path("sysfs.root", c.Sysfs.Root)
 	v.path("state.dir", c.State.Dir)
 	v.listen("listen", c.Listen)
+	v.listen("health.listen", c.Health.Listen)
 	v.page(c.Page.Listen)
 }
 

@@ -44,6 +44,13 @@ func (c Client) Record(ctx context.Context) ([]byte, error) {
 	return all, err
 }
 
+// Metrics returns the daemon's metrics, in the format of Prometheus.
+func (c Client) Metrics(ctx context.Context) ([]byte, error) {
+	var all []byte
+	err := c.get(ctx, "/v1/metrics", func(text []byte) error { all = text; return nil })
+	return all, err
+}
+
 // Settled polls until every decision is written and read back. It waits for a daemon that is not
 // running yet.
 func (c Client) Settled(ctx context.Context) (*Status, error) {

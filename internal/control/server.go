@@ -37,6 +37,8 @@ type Server struct {
 	Usage func(*policy.Snapshot) map[string]Used
 	// Lending is the state of lending; nil, or a nil result: nothing is lent.
 	Lending func(context.Context) *Lending
+	// Metrics answers /v1/metrics, in the format of Prometheus.
+	Metrics http.Handler
 	// Incidents are the incidents on this node; nil: not recorded.
 	Incidents incidents.Source
 }
@@ -95,6 +97,9 @@ func (s *Server) Handler() http.Handler {
 	mux.HandleFunc("GET /v1/status", s.status)
 	mux.HandleFunc("GET /v1/record", s.record)
 	mux.HandleFunc("GET /v1/top", s.top)
+	if s.Metrics != nil {
+		mux.Handle("GET /v1/metrics", s.Metrics)
+	}
 	s.handleIncidents(mux)
 	return mux
 }

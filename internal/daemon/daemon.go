@@ -19,6 +19,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -190,6 +191,7 @@ func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) 
 	for _, p := range d.parts {
 		d.health.Watch(p.Health)
 	}
+	d.health.Look()
 	return nil
 }
 
@@ -239,6 +241,7 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 	for _, p := range d.parts {
 		runs = append(runs, p.Run)
 	}
+	runs = append(runs, func(ctx context.Context) { d.health.Run(ctx, d.log) })
 	together(ctx, append(runs, func(ctx context.Context) {
 		if <-ctx.Done(); errors.Is(context.Cause(ctx), context.Canceled) {
 			d.log.Info("ending; every placement stays as it is")
@@ -264,7 +267,8 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 		})
 	}
 	server := &control.Server{
-		Plugin: d.node.Plugin, Config: d.cfg.Load, RestartRequired: d.cfg.restartRequired, Fresh: d.fresh,
+		Metrics: metrics.Handler(d.metrics, d.health),
+		Plugin:  d.node.Plugin, Config: d.cfg.Load, RestartRequired: d.cfg.restartRequired, Fresh: d.fresh,
 		Performance: d.counting.report, Usage: d.counting.used, Lending: d.lending.report,
 	}
 	if d.incidents != nil {
@@ -283,16 +287,48 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 		}
 		on(control.Serve, l, handler)
 	}
-	if cfg.Listen == "" {
-		return runs, nil
+	// What follows is worth less than pods that start in their places: where it cannot be
+	// served, the log says so.
+	try := func(what, address string, limits serve.Limits, open func(net.Listener)) {
+		if address == "" {
+			return
+		}
+		l, err := serve.Listen(address, limits)
+		if err != nil {
+			d.log.Error("no "+what+" are served", "listen", address, "err", err)
+			return
+		}
+		open(l)
 	}
-	if l, err = serve.Listen(cfg.Listen, metricsLimits()); err != nil {
-		// Metrics are worth less than pods that start in their places.
-		d.log.Error("no metrics and no probes are served", "listen", cfg.Listen, "err", err)
-		return runs, nil
-	}
-	on(serveMetrics, l, metrics.Handler(d.metrics, d.health))
+	try("probes", cfg.Health.Listen, d.probesLimits(), func(l net.Listener) { on(serveProbes, l, d.health.Probes()) })
+	try("metrics", cfg.Listen, metricsLimits(), func(l net.Listener) {
+		on(serveMetrics, l, onlyMetrics(server.Metrics))
+	})
 	return runs, nil
+}
+
+// probesLimits keep places for the node's own addresses, which kubelet asks from. What
+// they are is read once: a pod's routes and its node's addresses stay.
+func (d *daemon) probesLimits() serve.Limits {
+	interfaces, err := net.InterfaceAddrs()
+	if err != nil {
+		d.log.Warn("the node's own addresses are not known, and have no places of their own for probes", "err", err)
+	}
+	own := serve.OwnAddresses(os.DirFS("/proc/net"), interfaces, strings.Split(os.Getenv("NODE_IPS"), ","))
+	return serve.Limits{All: 16, FromOne: 4, Own: 4, IsOwn: own}
+}
+
+// serveProbes has one request a connection: kubelet makes a new one for each probe.
+func serveProbes(ctx context.Context, l net.Listener, h http.Handler) error {
+	const ask, take = 2 * time.Second, 2 * time.Second
+	return serve.Serve(ctx, l, h, serve.Times{Request: ask, Answer: take})
+}
+
+// onlyMetrics serves /metrics and nothing else.
+func onlyMetrics(h http.Handler) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", h)
+	return mux
 }
 
 // metricsLimits leave room for a few Prometheus servers, each with the few connections that

@@ -1,8 +1,10 @@
 package metrics
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -16,12 +18,26 @@ import (
 // dead. The loop beats at every event and tick.
 const stalled = 30 * time.Second
 
-// Health is what the probes report. A degraded feature (no API server, no PMU) is
-// reported but does not make the daemon unready.
+// lookEvery is how often the watchdog decides.
+const lookEvery = time.Second
+
+// Health is the watchdog that decides what the probes report. A degraded feature (no API
+// server, no PMU) is reported but does not make the daemon unready.
+//
+// Run asks every part; a probe, and a scrape, only read what it decided last, and so wait
+// for no part. Where a part does not say how it is, the decision grows old, and an old
+// decision is not alive: a part that hangs cannot be seen from outside in another way.
 type Health struct {
 	now, beat func() time.Time
 	required  []requirement
 	watched   []func() map[string]string
+	decided   atomic.Pointer[decision]
+}
+
+// decision is what the watchdog found, and when.
+type decision struct {
+	at          time.Time
+	live, ready Report
 }
 
 // Features that can be missing while the daemon is ready, by their names in reports.
@@ -80,14 +96,40 @@ func NewHealth(now, beat func() time.Time) *Health {
 	return &Health{now: now, beat: beat}
 }
 
+// Run decides once a second until ctx ends, and logs when the daemon stops being alive.
+func (h *Health) Run(ctx context.Context, log *slog.Logger) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for was := true; ; {
+		h.Look()
+		if live := h.Live(); live.OK != was {
+			was = live.OK
+			log.Error("the watchdog decided", "alive", live.OK, "why", live.Reasons)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Look decides now. It waits for every part.
+func (h *Health) Look() {
+	d := &decision{live: h.loop()}
+	d.ready = h.parts(d.live)
+	d.at = h.now()
+	h.decided.Store(d)
+}
+
 // Require adds a condition of readiness; missing is reported until it is met. It must
-// be called before the handler serves.
+// be called before Look.
 func (h *Health) Require(missing string, met func() bool) {
 	h.required = append(h.required, requirement{missing, met})
 }
 
 // Watch adds a part of the daemon. why returns for each of its features why it does not
-// work; empty: it works. It must be called before the handler serves.
+// work; empty: it works. It must be called before Look.
 func (h *Health) Watch(why func() map[string]string) { h.watched = append(h.watched, why) }
 
 // Report is the body of /livez and /readyz.
@@ -99,7 +141,28 @@ type Report struct {
 
 // Live reports whether the event loop runs. It depends on nothing outside the process,
 // which a restart would not fix.
-func (h *Health) Live() Report {
+func (h *Health) Live() Report { return h.last(func(d *decision) Report { return d.live }) }
+
+// Ready reports whether starting pods are placed.
+func (h *Health) Ready() Report { return h.last(func(d *decision) Report { return d.ready }) }
+
+// last is one report of the last decision, which must be recent.
+func (h *Health) last(of func(*decision) Report) Report {
+	d := h.decided.Load()
+	if d == nil {
+		return Report{Reasons: []string{"nothing is decided yet"}}
+	}
+	r := of(d)
+	if age := h.now().Sub(d.at); age > stalled {
+		r.OK = false
+		r.Reasons = append(slices.Clone(r.Reasons), fmt.Sprintf(
+			"a part of the daemon has not said how it is for %s, the limit is %s", age.Round(time.Second), stalled))
+	}
+	return r
+}
+
+// loop is what the event loop's heartbeat says.
+func (h *Health) loop() Report {
 	r := Report{OK: true, Reasons: []string{}}
 	if age := h.now().Sub(h.beat()); age > stalled {
 		r.OK = false
@@ -109,9 +172,9 @@ func (h *Health) Live() Report {
 	return r
 }
 
-// Ready reports whether starting pods are placed.
-func (h *Health) Ready() Report {
-	r := h.Live()
+// parts adds what the parts say of themselves.
+func (h *Health) parts(live Report) Report {
+	r := Report{OK: live.OK, Reasons: slices.Clone(live.Reasons)}
 	for _, q := range h.required {
 		if !q.met() {
 			r.OK = false
@@ -129,6 +192,7 @@ func (h *Health) Ready() Report {
 			r.Degraded[feature] = why
 		}
 	}
+	slices.Sort(r.Reasons)
 	return r
 }
 
@@ -170,14 +234,17 @@ func (c *healthCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Handler serves /metrics, /livez, /readyz and /healthz. From then on the metrics
-// include what the probes report.
+// Handler answers with the metrics, which from then on include what h reports.
 func Handler(m *Metrics, h *Health) http.Handler {
 	m.health.health.Store(h)
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
 		EnableOpenMetrics: true, MaxRequestsInFlight: 3, Timeout: 10 * time.Second,
-	}))
+	})
+}
+
+// Probes serves /livez, /readyz and /healthz.
+func (h *Health) Probes() http.Handler {
+	mux := http.NewServeMux()
 	mux.Handle("GET /livez", probe(h.Live))
 	mux.Handle("GET /healthz", probe(h.Live))
 	mux.Handle("GET /readyz", probe(h.Ready))
@@ -187,7 +254,6 @@ func Handler(m *Metrics, h *Health) http.Handler {
 func probe(report func() Report) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		r := report()
-		slices.Sort(r.Reasons)
 		text, err := json.Marshal(r)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)

@@ -1,6 +1,6 @@
 // Package metrics exports the daemon's state to monitoring systems: Prometheus series,
-// and health endpoints. [Metrics] counts, [Health] has the probes, [Handler] serves
-// both.
+// and health endpoints. [Metrics] counts and [Handler] serves it; [Health] decides and
+// serves the probes.
 //
 // Gauges of the present state are computed at each scrape, never kept by adding and
 // subtracting, so they cannot drift from it. A few describe the last event of a kind,

@@ -1,10 +1,13 @@
 package metrics
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -107,6 +110,7 @@ func TestWhatAlertsAreMadeOf(t *testing.T) {
 	Handler(set, health)
 	value := func(name string, labels ...string) float64 {
 		t.Helper()
+		health.Look()
 		families, err := set.registry.Gather()
 		if err != nil {
 			t.Fatal(err)
@@ -309,9 +313,15 @@ func TestHealth(t *testing.T) {
 	h.Require("the topology is not known", func() bool { return topology })
 	h.Require("not registered with the runtime", func() bool { return registered })
 	h.Require("what runs is not taken over yet", func() bool { return synchronized })
-	server := httptest.NewServer(Handler(New("v1", func() (Stats, bool) { return Stats{}, false }), h))
+	server := httptest.NewServer(h.Probes())
 	defer server.Close()
-	probe := func(path string, status int, reasons ...string) Report {
+	for _, path := range []string{"/livez", "/readyz"} {
+		body := get(t, server.URL+path, http.StatusServiceUnavailable)
+		if !strings.Contains(body, "nothing is decided yet") {
+			t.Errorf("%s before anything is decided: %s", path, body)
+		}
+	}
+	read := func(path string, status int, reasons ...string) Report {
 		t.Helper()
 		var r Report
 		if err := json.Unmarshal([]byte(get(t, server.URL+path, status)), &r); err != nil {
@@ -321,6 +331,11 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", path, r, reasons)
 		}
 		return r
+	}
+	probe := func(path string, status int, reasons ...string) Report {
+		t.Helper()
+		h.Look()
+		return read(path, status, reasons...)
 	}
 	probe("/livez", 200)
 	probe("/readyz", 503, "not registered with the runtime", "the topology is not known",
@@ -349,13 +364,63 @@ func TestHealth(t *testing.T) {
 	beat = now
 	probe("/healthz", 200)
 	probe("/readyz", 200)
+	// A part hangs, and the event loop goes on: nothing is decided any more.
+	now = now.Add(stalled)
+	beat = now
+	read("/livez", 200)
+	now = now.Add(time.Second)
+	beat = now
+	const silent = "a part of the daemon has not said how it is for 31s, the limit is 30s"
+	read("/livez", 503, silent)
+	read("/readyz", 503, silent)
+	probe("/livez", 200)
 	get(t, server.URL+"/other", http.StatusNotFound)
-	r, err := http.Post(server.URL+"/metrics", "text/plain", nil)
+	get(t, server.URL+"/metrics", http.StatusNotFound)
+	r, err := http.Post(server.URL+"/livez", "text/plain", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Body.Close()
 	if r.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("POST /metrics: %d", r.StatusCode)
+		t.Errorf("POST /livez: %d", r.StatusCode)
+	}
+}
+
+// A probe waits for no part: one that hangs in its report delays the next decision only.
+func TestAProbeWaitsForNoPart(t *testing.T) {
+	now := time.Unix(0, 0)
+	h := NewHealth(func() time.Time { return now }, func() time.Time { return now })
+	hangs, asked := make(chan struct{}), make(chan struct{})
+	first := true
+	h.Watch(func() map[string]string {
+		if !first {
+			close(asked)
+			<-hangs
+		}
+		first = false
+		return nil
+	})
+	h.Look()
+	ended := make(chan struct{})
+	go func() { h.Look(); close(ended) }()
+	<-asked
+	if live, ready := h.Live(), h.Ready(); !live.OK || !ready.OK {
+		t.Errorf("live %+v, ready %+v", live, ready)
+	}
+	close(hangs)
+	<-ended
+}
+
+// The log has it when the watchdog gives the daemon up: kubelet says only that a probe
+// failed.
+func TestTheWatchdogLogs(t *testing.T) {
+	now := time.Unix(0, 0)
+	h := NewHealth(func() time.Time { return now.Add(stalled + time.Second) }, func() time.Time { return now })
+	var text bytes.Buffer
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // it looks once
+	h.Run(ctx, slog.New(slog.NewTextHandler(&text, nil)))
+	if !strings.Contains(text.String(), "alive=false") || !strings.Contains(text.String(), "has not moved") {
+		t.Errorf("the log: %s", &text)
 	}
 }

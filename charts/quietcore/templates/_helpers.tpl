@@ -58,7 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 
 {{/* The daemon's configuration file: the chart's defaults, overridden by the user's values. While a node is restored, the file of `quietcore restore`. */}}
 {{- define "quietcore.config" -}}
-{{- $base := dict "apiVersion" "quietcore.dev/v1alpha1" "kind" "Configuration" "listen" ":9464" -}}
+{{- $base := dict "apiVersion" "quietcore.dev/v1alpha1" "kind" "Configuration" "listen" ":9464" "health" (dict "listen" ":9466") -}}
 {{- if not .Values.kubelet.mount -}}
 {{- $_ := set $base "node" (dict "kubelet" (dict "stateFile" "" "configFile" "" "podResources" "")) -}}
 {{- end -}}
@@ -152,8 +152,9 @@ quietcore.dev/canary: "true"
 {{- $cgroup := default dict $c.cgroup -}}
 {{- $enforce := ne (default "enforce" $c.mode) "observe" -}}
 {{- $driver := default "auto" $cgroup.driver -}}
-{{- $listen := "" -}}
-{{- if hasKey $c "listen" -}}{{- $listen = $c.listen -}}{{- end -}}
+{{- $listen := default "" $c.listen -}}
+{{- $health := default "" (default dict $c.health).listen -}}
+{{- $local := "^(127\\.|localhost:|\\[::1\\])" -}}
 {{- $api := ne (default "auto" $k.api) "off" -}}
 {{- $nrt := default dict $k.nodeResourceTopology -}}
 {{- $reclaim := default dict $c.reclaim -}}
@@ -178,8 +179,9 @@ pods: {{ and $api (not (eq (toString $k.pods) "false")) }}
 labels: {{ and $api (not (eq (toString $k.labels) "false")) }}
 events: {{ and $api (not (eq (toString $k.events) "false")) }}
 topology: {{ and $api (not (eq (toString $nrt.enabled) "false")) }}
-listen: {{ $listen | quote }}
-port: {{ if $listen }}{{ regexFind "[0-9]+$" $listen }}{{ else }}0{{ end }}
+port: {{ if or (not $listen) (regexMatch $local $listen) }}0{{ else }}{{ regexFind "[0-9]+$" $listen }}{{ end }}
+healthLocal: {{ regexMatch $local $health }}
+healthPort: {{ if $health }}{{ regexFind "[0-9]+$" $health }}{{ else }}0{{ end }}
 mounted: {{ not (empty (include "quietcore.prometheusFiles" . | fromYaml)) }}
 nriDir: {{ dir (default "/var/run/nri/nri.sock" (default dict $c.nri).socket) }}
 stateDir: {{ default "/var/lib/quietcore" (default dict $c.state).dir }}
@@ -363,6 +365,9 @@ power of the pod. */}}
 {{- define "quietcore.env" -}}
 - name: NODE_NAME
   valueFrom: {fieldRef: {fieldPath: spec.nodeName}}
+# kubelet's probes come from these, or from the pod's gateway.
+- name: NODE_IPS
+  valueFrom: {fieldRef: {fieldPath: {{ ternary "status.hostIPs" "status.hostIP" (semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version) }}}}
 {{- with .Values.goMemLimit }}
 - name: GOMEMLIMIT
   value: {{ . }}

@@ -136,9 +136,9 @@ func (g *gathering) fill(ctx context.Context, b *Bundle) {
 	b.AddJSON("incidents.json", "quietcore incidents", func() (any, error) {
 		return g.client.Incidents().List(ctx, incidents.Filter{Limit: newestIncidents})
 	})
-	b.AddJSON("readyz.json", "/readyz", func() (any, error) { return probe.Readiness(ctx, g.cfg.Listen) })
+	b.AddJSON("readyz.json", "/readyz", func() (any, error) { return probe.Readiness(ctx, g.cfg.Health.Listen) })
 	b.AddText("metrics.txt", "/metrics", func(w io.Writer) error {
-		text, err := probe.FromListener(ctx, g.cfg.Listen, "/metrics")
+		text, err := g.client.Metrics(ctx)
 		if err != nil {
 			return err
 		}

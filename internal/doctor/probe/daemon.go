@@ -40,7 +40,7 @@ func askDaemon(ctx context.Context, c *config.Config) doctor.DaemonFacts {
 	if w := s.CPI.Watchlist; w != nil {
 		d.Uncounted = w.String()
 	}
-	if health, err := Readiness(ctx, c.Listen); err == nil {
+	if health, err := Readiness(ctx, c.Health.Listen); err == nil {
 		d.Degraded = health.Degraded
 	} else if why := s.CPI.Why; why != "" {
 		d.Degraded = map[string]string{metrics.FeatureCPI: why}
@@ -48,20 +48,10 @@ func askDaemon(ctx context.Context, c *config.Config) doctor.DaemonFacts {
 	return d
 }
 
-// Readiness asks /readyz. It is served where metrics are.
+// Readiness asks /readyz of the daemon on this machine.
 func Readiness(ctx context.Context, listen string) (*metrics.Report, error) {
-	text, err := FromListener(ctx, listen, "/readyz")
-	if err != nil {
-		return nil, err
-	}
-	r := &metrics.Report{}
-	return r, json.Unmarshal(text, r)
-}
-
-// FromListener asks the daemon's TCP listener on this machine.
-func FromListener(ctx context.Context, listen, path string) ([]byte, error) {
 	if listen == "" {
-		return nil, errors.New("the daemon serves neither probes nor metrics: listen is empty")
+		return nil, errors.New("the daemon serves no probes: health.listen is empty")
 	}
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -70,7 +60,7 @@ func FromListener(ctx context.Context, listen, path string) ([]byte, error) {
 	if ip := net.ParseIP(host); host == "" || ip.IsUnspecified() {
 		host = "127.0.0.1"
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+path, nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+net.JoinHostPort(host, port)+"/readyz", nil)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +71,11 @@ func FromListener(ctx context.Context, listen, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	const most = 16 << 20
-	return io.ReadAll(io.LimitReader(resp.Body, most))
+	const most = 1 << 20
+	text, err := io.ReadAll(io.LimitReader(resp.Body, most))
+	if err != nil {
+		return nil, err
+	}
+	r := &metrics.Report{}
+	return r, json.Unmarshal(text, r)
 }
