@@ -54,6 +54,8 @@ type Status struct {
 	Short []policy.Shortage `json:"short,omitempty"`
 	// Waiting are the pods that wait for CPUs of their own, the oldest first.
 	Waiting []policy.Waiting `json:"waiting,omitempty"`
+	// Claims are those of our own DRA driver that have, or had, CPUs of the node.
+	Claims []policy.ClaimView `json:"claims,omitempty"`
 	// Powers are the pods that ask for powers.
 	Powers []policy.PowersView `json:"powers,omitempty"`
 	// Unseen is which cgroups could not be read, or are not trusted yet; empty: none.
@@ -117,7 +119,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	out.Throttled = throttledIn(view, performance.Throttled)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
 	out.Unannounced, out.Unseen, out.Short = view.Unannounced, s.Plugin.Unseen(), view.Short
-	out.Powers, out.Waiting = view.Powers, view.Waiting
+	out.Powers, out.Waiting, out.Claims = view.Powers, view.Waiting, view.Claims
 	if s.RestartRequired != nil {
 		out.RestartRequired = s.RestartRequired()
 	}

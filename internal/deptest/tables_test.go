@@ -44,7 +44,7 @@ var mayImport = map[string]string{
 	"internal/control": "internal/config internal/incidents internal/script internal/topodoc plugin " +
 		"policy topology",
 	"internal/control/show": "internal/cli internal/control internal/metrics internal/printable internal/render " +
-		"internal/script internal/topodoc",
+		"internal/script internal/topodoc policy",
 	"internal/cdi":        "cpuset internal/dirwatch policy",
 	"internal/daemon":     anything,
 	"internal/dashboards": "",

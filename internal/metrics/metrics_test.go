@@ -424,3 +424,34 @@ func TestTheWatchdogLogs(t *testing.T) {
 		t.Errorf("the log: %s", &text)
 	}
 }
+
+// Claims are counted by whether they have what they were given.
+func TestClaimsAreCounted(t *testing.T) {
+	topo, err := topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := policy.New(topo, policy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim := policy.ClaimPrepared{UID: "u", Namespace: "ns", Name: "c", Requests: []policy.ClaimRequest{
+		{Device: "numa-0", Within: topo.Online(), CPUs: 2}}}
+	if _, err := m.Step(time.Unix(0, 0), claim); err != nil {
+		t.Fatal(err)
+	}
+	set := New("v1", func() (Stats, bool) { return FromSnapshot(m.Snapshot(), time.Unix(0, 0)), true })
+	const want = `
+# HELP quietcore_claims ResourceClaims to which Quietcore's own DRA driver gave CPUs, by what became of these.
+# TYPE quietcore_claims gauge
+quietcore_claims{state="lost"} 0
+quietcore_claims{state="prepared"} 1
+`
+	if err := testutil.GatherAndCompare(set.registry, strings.NewReader(want), "quietcore_claims"); err != nil {
+		t.Error(err)
+	}
+	lost := []policy.ClaimView{{Requests: []policy.ClaimPart{{Lost: "gone"}, {CPUs: topo.Online()}}}}
+	if have, gone := countClaims(lost); have != 0 || gone != 1 {
+		t.Errorf("%d have their CPUs, %d lost some", have, gone)
+	}
+}

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,6 +25,8 @@ type Stats struct {
 	Kept int
 	// Waiting counts pods that wait for CPUs of their own.
 	Waiting int
+	// Claims of our own DRA driver that have CPUs, and that lost some.
+	Claims, ClaimsLost int
 	// Overdue counts caps in force long after their deadline.
 	Overdue int
 	// SharedFloor is how many CPUs the shared pool keeps.
@@ -78,8 +81,10 @@ func FromSnapshot(s *policy.Snapshot, now time.Time) Stats {
 		}
 	}
 	t := s.Topology
+	claims, lost := countClaims(s.Claims)
 	return Stats{
 		Kept: kept, Waiting: len(s.Waiting),
+		Claims: claims, ClaimsLost: lost,
 		Pools: []Pool{
 			{policy.PoolExclusive, s.Exclusive.Count(), containers[policy.PoolExclusive]},
 			{policy.PoolShared, s.Shared.Count(), containers[policy.PoolShared]},
@@ -94,6 +99,15 @@ func FromSnapshot(s *policy.Snapshot, now time.Time) Stats {
 	}
 }
 
+func countClaims(list []policy.ClaimView) (have, lost int) {
+	for i := range list {
+		if slices.ContainsFunc(list[i].Requests, func(r policy.ClaimPart) bool { return r.Lost != "" }) {
+			lost++
+		}
+	}
+	return len(list) - lost, lost
+}
+
 // stateCollector reads the source at every scrape.
 type stateCollector struct{ source Source }
 
@@ -104,6 +118,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 type stateDescs struct {
 	unannounced, connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor *prometheus.Desc
 	unsaved, stale, restart, modes, lending, halted, kept, waiting                           *prometheus.Desc
+	claims                                                                                   *prometheus.Desc
 }
 
 func descs() stateDescs {
@@ -122,6 +137,8 @@ func descs() stateDescs {
 			"and that they keep until they are gone: quietcore status -o json names them."),
 		waiting: desc("waiting_pods", "Pods that wait for CPUs of their own: degraded ones, and owners of which "+
 			"hardware took some. quietcore status -o json names them."),
+		claims: desc("claims", "ResourceClaims to which Quietcore's own DRA driver gave CPUs, by what became of these.",
+			"state"),
 		overdue: desc("caps_overdue", "Hard caps in force whose deadline was 30 seconds ago or longer."),
 		floor: desc("shared_pool_floor_cpus",
 			"CPUs that the shared pool always keeps (pools.sharedFloor)."),
@@ -144,7 +161,7 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned,
 		d.unannounced, d.capped,
 		d.overdue, d.floor, d.unsaved, d.stale, d.restart, d.modes, d.lending, d.halted, d.kept,
-		d.waiting} {
+		d.waiting, d.claims} {
 		ch <- one
 	}
 }
@@ -175,6 +192,8 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	send(d.overdue, s.Overdue)
 	send(d.kept, s.Kept)
 	send(d.waiting, s.Waiting)
+	send(d.claims, s.Claims, "prepared")
+	send(d.claims, s.ClaimsLost, "lost")
 	send(d.floor, s.SharedFloor)
 	gauge(d.unsaved, s.Unsaved.Seconds())
 	gauge(d.stale, s.Stale.Seconds())

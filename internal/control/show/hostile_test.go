@@ -7,6 +7,7 @@ import (
 
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/script"
+	"github.com/quietcore/quietcore/policy"
 )
 
 // No text of a tenant's moves the cursor, makes a line or names a link, wherever it
@@ -19,7 +20,9 @@ func TestHostileNamesReachNoTerminal(t *testing.T) {
 	shown := func(text []string) (lines int, all string) {
 		t.Helper()
 		s := &control.Status{Topology: []byte(topo), Containers: []script.State{{Namespace: text[0], Pod: text[0],
-			Container: text[1], Class: "LS", Pool: "shared", CPUs: "0", Why: text[2]}}}
+			Container: text[1], Class: "LS", Pool: "shared", CPUs: "0", Why: text[2]}},
+			Claims: []policy.ClaimView{{Namespace: text[0], Name: text[0], Requests: []policy.ClaimPart{
+				{Device: text[1], Asked: 2, Lost: text[2]}}}}}
 		s.CPI.Why = text[2]
 		var out bytes.Buffer
 		if err := writeStatus(&out, s); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/internal/topodoc"
+	"github.com/quietcore/quietcore/policy"
 )
 
 // settleLimit bounds the wait for a daemon to have written everything.
@@ -85,7 +86,34 @@ func writeStatus(w io.Writer, s *control.Status) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
+	if err := writeClaims(w, s.Claims); err != nil {
+		return err
+	}
 	return writeLending(w, s.Lending)
+}
+
+// writeClaims lists the claims of our own DRA driver; nothing, if there are none.
+func writeClaims(w io.Writer, claims []policy.ClaimView) error {
+	if len(claims) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CLAIM\tDEVICE\tCPUS\tPODS\tWHY")
+	for _, c := range claims {
+		for _, r := range c.Requests {
+			cpus, why := r.CPUs.String(), fmt.Sprintf("asked for %d", r.Asked)
+			if r.Lost != "" {
+				cpus, why = "none", why+"; "+printable.Text(r.Lost)
+			}
+			if !r.Withheld.IsEmpty() {
+				why += fmt.Sprintf("; CPUs %s are kept idle for it", r.Withheld)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\n", printable.Text(c.Namespace+"/"+c.Name),
+				printable.Text(r.Device), cpus, len(c.Pods), why)
+		}
+	}
+	return table.Flush()
 }
 
 func notes(s *control.Status) []string {
