@@ -68,10 +68,8 @@ func (p *Plugin) Prepare(ctx context.Context, e policy.ClaimPrepared) ([]cpuset.
 
 // Unprepare takes the CPUs of a claim back; it is no error if it has none. When it returns without an error, that is on
 // disk.
-func (p *Plugin) Unprepare(ctx context.Context, uid string) error {
-	return p.runner.submit(ctx, nil, &node.Request{
-		Event: policy.ClaimUnprepared{UID: uid}, Deadline: p.runner.now().Add(claimFor),
-	}).Err
+func (p *Plugin) Unprepare(ctx context.Context, e policy.ClaimUnprepared) error {
+	return p.runner.submit(ctx, nil, &node.Request{Event: e, Deadline: p.runner.now().Add(claimFor)}).Err
 }
 
 // Refused are the pods that were refused and that kubelet keeps retrying, the oldest one first.

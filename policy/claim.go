@@ -38,6 +38,8 @@ type ClaimRequest struct {
 // ClaimUnprepared takes back the CPUs of a claim of our own driver.
 type ClaimUnprepared struct {
 	UID string `json:"uid"`
+	// IfUnused leaves a claim alone that a pod on the node has: nobody asked for its end, it was found to be forgotten.
+	IfUnused bool `json:"ifUnused,omitempty"`
 }
 
 func (ClaimPrepared) event()   {}
@@ -346,6 +348,32 @@ func (m *Machine) withReserved(in *Pod) *Pod {
 		}
 	}
 	return &with
+}
+
+// judgeUnprepare refuses to take the CPUs of a claim from pods that may run on them.
+func (m *Machine) judgeUnprepare(e *ClaimUnprepared) *Refusal {
+	c := m.claims[e.UID]
+	if c == nil || !e.IfUnused {
+		return nil
+	}
+	if err := m.refuseUnread(); err != nil {
+		return err
+	}
+	devices := c.devices()
+	for _, p := range ordered(m.pods) {
+		if slices.Contains(c.asked.Pods, p.ref.UID) || p.has(devices) {
+			return refuse(Busy, "claim %s/%s is that of pod %s/%s, which is on the node", c.asked.Namespace,
+				c.asked.Name, p.ref.Namespace, p.ref.Name)
+		}
+	}
+	// Of a pod that was not announced it is not known what it has.
+	for _, uid := range sortedKeys(m.found) {
+		if slices.Contains(c.asked.Pods, uid) {
+			return refuse(Busy, "claim %s/%s is that of pod %s, which is on the node and was never announced",
+				c.asked.Namespace, c.asked.Name, literal(uid))
+		}
+	}
+	return nil
 }
 
 // unprepareClaim gives the CPUs of a claim back.

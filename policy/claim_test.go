@@ -505,3 +505,38 @@ func TestAClaimBarsNoNUMANode(t *testing.T) {
 	}
 	step(PodRun{Pod: in})
 }
+
+// A claim that was found to be forgotten keeps its CPUs as long as a pod on the node may have it.
+func TestAForgottenClaimIsGivenBackOnlyWhenUnused(t *testing.T) {
+	forgotten := ClaimUnprepared{UID: "x", IfUnused: true}
+	for _, c := range []struct {
+		name, pod string // UID of the pod that it is reserved for
+		before    []Event
+		refused   string
+	}{
+		{"nobody has it", "gone", []Event{PodRun{Pod: claimed("other").Pod}}, ""},
+		{"a pod has it", "one", []Event{PodRun{Pod: claimed("one").Pod}}, "is on the node"},
+		{"a pod that was not announced has it", "one",
+			[]Event{Unannounced{Pods: []FoundPod{{UID: "one", CgroupPath: "/kubepods/podone"}}}}, "never announced"},
+	} {
+		m := machineOf(t, 1, 4, Config{})
+		step := stepper(t, m)
+		e := prepared("x", "0-7", 2)
+		e.Pods = []string{c.pod}
+		step(e)
+		for _, e := range c.before {
+			step(e)
+		}
+		_, err := m.Step(time.Unix(1, 0), forgotten)
+		if (err == nil) != (c.refused == "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+			t.Errorf("%s: answered %v", c.name, err)
+		}
+		if given := len(m.claims) == 0; given != (c.refused == "") {
+			t.Errorf("%s: given back %v", c.name, given)
+		}
+		step(ClaimUnprepared{UID: "x"}) // kubelet's own request is never refused
+		if len(m.claims) > 0 {
+			t.Errorf("%s: kubelet's request was not carried out", c.name)
+		}
+	}
+}

@@ -94,9 +94,10 @@ func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 		err = m.judgeKeepOff(now, e)
 	case ClaimPrepared:
 		err = m.judgeClaim(v, &e)
+	case ClaimUnprepared:
+		err = m.judgeUnprepare(&e)
 	case PodRemoved, PodVanished, PodFacts, ContainerStopped, Synchronized, Corrected, Unannounced, NodeLabels,
-		KubeletState, ForeignClaims, ClaimUnprepared, CapReleased,
-		BESuppressed, Tick:
+		KubeletState, ForeignClaims, CapReleased, BESuppressed, Tick:
 	default:
 		err = refuse(InvalidRequest, "policy: unknown event %T", e)
 	}

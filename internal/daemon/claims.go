@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/dra"
 	"github.com/quietcore/quietcore/internal/dra/driver"
+	"github.com/quietcore/quietcore/internal/kubelet"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -52,6 +54,8 @@ func newClaims(a *apiServer) *claims {
 				return foreignDriver(ctx, cfg.DRA.RegistryDir, cdi.Dirs(), a.o.log)
 			},
 			NodeUID: func() string { return string(a.client.NodeUID()) },
+			Claims:  a.claimsHere,
+			Known:   func() (map[string]bool, error) { return kubeletsClaims(cfg) },
 			Specs:   cdi.Own{Dir: ownSpecs}, PluginDir: cfg.DRA.PluginDir, RegistryDir: cfg.DRA.RegistryDir,
 		})
 		return c
@@ -75,7 +79,7 @@ func (c *claims) changed() {
 // run serves claims until ctx ends.
 func (c *claims) run(ctx context.Context) {
 	if c.driver != nil {
-		together(ctx, c.driver.Run, c.shareOut)
+		together(ctx, c.driver.Run, c.driver.Reconcile, c.shareOut)
 	}
 }
 
@@ -107,6 +111,23 @@ func (c *claims) state() string {
 
 // ownSpecs is where the CDI specs of our claims are: a directory that a reboot empties, as it ends their pods.
 const ownSpecs = "/var/run/cdi"
+
+// claimsHere are the claims that have CPUs; none while what runs is not known.
+func (a *apiServer) claimsHere() []policy.ClaimView {
+	if a.o.node.Plugin == nil || !a.o.node.Synchronised() {
+		return nil
+	}
+	return a.o.node.Snapshot().Claims
+}
+
+// kubeletsClaims are those that kubelet knows, by UID.
+func kubeletsClaims(cfg *config.Config) (map[string]bool, error) {
+	state := cfg.Node.Kubelet.StateFile
+	if state == "" {
+		return nil, fs.ErrNotExist
+	}
+	return kubelet.ReadClaims(filepath.Join(filepath.Dir(state), kubelet.ClaimsFile))
+}
 
 // devices is the node as claims see it; nil while what runs is not known.
 func (a *apiServer) devices(roots map[string]cpuset.Set) *dra.Node {

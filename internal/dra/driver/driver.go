@@ -19,7 +19,7 @@ import (
 // Policy decides about claims. What it answers is on disk.
 type Policy interface {
 	Prepare(context.Context, policy.ClaimPrepared) ([]cpuset.Set, error)
-	Unprepare(ctx context.Context, uid string) error
+	Unprepare(context.Context, policy.ClaimUnprepared) error
 }
 
 // Options of a Driver. All are required.
@@ -31,7 +31,10 @@ type Options struct {
 	// Foreign names another driver for CPUs on this node, beside which ours does not start; empty: there is none.
 	Foreign func(context.Context) string
 	// NodeUID is the Node's UID, empty while it is not known: slices are deleted with their Node.
-	NodeUID                func() string
+	NodeUID func() string
+	// Claims are those that have CPUs; Known are the UIDs of those that kubelet knows.
+	Claims                 func() []policy.ClaimView
+	Known                  func() (map[string]bool, error)
 	Specs                  cdi.Own
 	PluginDir, RegistryDir string
 	Log                    *slog.Logger
@@ -175,12 +178,17 @@ func devicesOf(given []dra.Given) []*drapb.Device {
 func (d *Driver) unprepare(ctx context.Context, asked *drapb.Claim) error {
 	d.one.Lock()
 	defer d.one.Unlock()
-	if err := d.o.Policy.Unprepare(ctx, asked.GetUid()); err != nil {
-		return err
-	}
-	if err := d.o.Specs.Remove(asked.GetUid()); err != nil {
+	if err := d.giveBack(ctx, policy.ClaimUnprepared{UID: asked.GetUid()}); err != nil {
 		return err
 	}
 	d.o.Log.Info("claim unprepared", "claim", asked.GetNamespace()+"/"+asked.GetName())
 	return nil
+}
+
+// giveBack is called with one held.
+func (d *Driver) giveBack(ctx context.Context, e policy.ClaimUnprepared) error {
+	if err := d.o.Policy.Unprepare(ctx, e); err != nil {
+		return err
+	}
+	return d.o.Specs.Remove(e.UID)
 }

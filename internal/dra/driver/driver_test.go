@@ -100,6 +100,7 @@ type decider struct {
 	mu    sync.Mutex
 	given map[string][]cpuset.Set
 	fails error
+	used  bool // a pod on the node has the claim
 }
 
 func (p *decider) Prepare(_ context.Context, e policy.ClaimPrepared) ([]cpuset.Set, error) {
@@ -116,13 +117,17 @@ func (p *decider) Prepare(_ context.Context, e policy.ClaimPrepared) ([]cpuset.S
 	return all, nil
 }
 
-func (p *decider) Unprepare(_ context.Context, uid string) error {
+func (p *decider) Unprepare(_ context.Context, e policy.ClaimUnprepared) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.fails == nil {
-		delete(p.given, uid)
+	switch {
+	case p.fails != nil:
+		return p.fails
+	case e.IfUnused && p.used:
+		return errors.New("a pod has it")
 	}
-	return p.fails
+	delete(p.given, e.UID)
+	return nil
 }
 
 // world is a driver with all that it speaks to.
@@ -133,7 +138,9 @@ type world struct {
 	dir     string
 	share   config.Share
 	foreign string
-	unknown bool // what runs on the node is not known
+	unknown bool            // what runs on the node is not known
+	known   map[string]bool // by kubelet
+	unread  error
 }
 
 func newWorld(t *testing.T) *world {
@@ -155,6 +162,7 @@ func newWorld(t *testing.T) *world {
 	w.driver = New(Options{
 		Policy: w.policy, API: w.api, Log: slog.New(slog.DiscardHandler),
 		Specs: cdi.Own{Dir: filepath.Join(w.dir, "cdi")}, PluginDir: filepath.Join(w.dir, "plugin"), RegistryDir: w.dir,
+		Claims: w.policy.claims, Known: func() (map[string]bool, error) { return w.known, w.unread },
 		NodeUID: func() string { return "node-uid" }, Foreign: func(context.Context) string { return w.foreign },
 		Node: func() *dra.Node {
 			if w.unknown {
