@@ -129,6 +129,10 @@ var role = []any{
 		"verbs": []string{"create", "patch", "update"}},
 	map[string]any{"apiGroups": []string{"topology.node.k8s.io"}, "resources": []string{"noderesourcetopologies"},
 		"verbs": []string{"get", "list", "watch", "create", "update", "patch"}},
+	map[string]any{"apiGroups": []string{"resource.k8s.io"}, "resources": []string{"resourceclaims"},
+		"verbs": []string{"get"}},
+	map[string]any{"apiGroups": []string{"resource.k8s.io"}, "resources": []string{"resourceslices"},
+		"verbs": []string{"list", "create", "patch", "delete"}},
 }
 
 func (b *bench) grant(ctx context.Context) error { return b.bind(ctx, daemonUser, role) }
@@ -185,6 +189,14 @@ func (b *bench) startDaemonOn(ctx context.Context, n *cluster.Node, more map[str
 
 func (b *bench) killDaemon(ctx context.Context) error {
 	return b.node.Signal(ctx, machine.Daemon, int(syscall.SIGKILL))
+}
+
+// restartDaemon kills the daemon and starts it with more in its configuration.
+func (b *bench) restartDaemon(ctx context.Context, more map[string]any) error {
+	if err := b.killDaemon(ctx); err != nil {
+		return err
+	}
+	return b.startDaemonOn(ctx, b.node, more)
 }
 
 // daemonLimit bounds how long a daemon may take to be there and idle.

@@ -59,6 +59,8 @@ var (
 		{Name: "faults", Run: faults},
 		{Name: "bursts", Run: bursts},
 		{Name: "static", Run: static},
+		{Name: "claims", Run: claims},
+		{Name: "claims-smoke", Run: claimsSmoke},
 		{Name: "scheduler", Run: scheduler},
 	}
 	withChart = []proof{

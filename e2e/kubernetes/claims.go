@@ -1,0 +1,451 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/e2e/kubelet"
+	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
+	"github.com/quietcore/quietcore/internal/control"
+)
+
+const (
+	resourceAPI   = "/apis/resource.k8s.io/v1"
+	claimDriver   = "cpu.quietcore.dev"
+	claimTemplate = "pair" // of claims for a pair of CPUs
+	pairSize      = 2
+)
+
+// claimConfig offers half of the eight CPUs to claims: a pair of each NUMA node.
+var claimConfig = map[string]any{"dra": map[string]any{"mode": "on", "share": "4"}}
+
+// claiming is the proof at work.
+type claiming struct {
+	*bench
+	web, lsr, one, two *cluster.Pod
+	out                []figure
+}
+
+func (c *claiming) note(name string, format string, args ...any) {
+	c.out = append(c.out, figure{Name: name, Value: fmt.Sprintf(format, args...)})
+	c.say("claims: %s: %s", name, fmt.Sprintf(format, args...))
+}
+
+// claims: pods that claim CPUs by DRA run on them alone, through restarts of daemon and kubelet; what is not there is
+// not scheduled, what is given back serves the others, and owners by annotation take none of what is offered to claims.
+func claims(ctx context.Context, b *bench) ([]figure, error) {
+	c := &claiming{bench: b}
+	err := c.offer(ctx)
+	for _, part := range []func(context.Context) error{
+		c.besideOwners, c.alone, c.tooMany, c.daemonRestarts, c.kubeletRestarts, c.givenBack, c.beforeTheSandbox,
+	} {
+		if err == nil {
+			err = part(ctx)
+		}
+	}
+	return c.out, errors.Join(err, c.finish(context.WithoutCancel(ctx)))
+}
+
+// claimsSmoke is the part of claims that takes the least time.
+func claimsSmoke(ctx context.Context, b *bench) ([]figure, error) {
+	c := &claiming{bench: b}
+	err := c.offer(ctx)
+	for _, part := range []func(context.Context) error{c.besideOwners, c.alone, c.daemonRestarts, c.givenBack} {
+		if err == nil {
+			err = part(ctx)
+		}
+	}
+	return c.out, errors.Join(err, c.finish(context.WithoutCancel(ctx)))
+}
+
+// resourceSlice is the part of one that kube-scheduler reads.
+type resourceSlice struct {
+	Metadata struct{ Name string }
+	Spec     struct {
+		Driver  string
+		Devices []struct {
+			Name     string
+			Capacity map[string]struct{ Value string }
+		}
+	}
+}
+
+// offer has the daemon offer CPUs, and makes what pods claim them by.
+func (c *claiming) offer(ctx context.Context) error {
+	began := time.Now()
+	if err := c.restartDaemon(ctx, claimConfig); err != nil {
+		return err
+	}
+	what, err := c.published(ctx)
+	if err != nil {
+		return err
+	}
+	c.note("daemon started to its ResourceSlice", "%s: %s", seconds(time.Since(began)), what)
+	if err := c.Create(ctx, resourceAPI+"/deviceclasses", map[string]any{
+		"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": map[string]any{"name": claimDriver},
+		"spec": map[string]any{"selectors": []any{map[string]any{"cel": map[string]any{
+			"expression": "device.driver == '" + claimDriver + "'"}}}},
+	}, nil); err != nil {
+		return err
+	}
+	return c.Create(ctx, resourceAPI+"/namespaces/"+namespace+"/resourceclaimtemplates", map[string]any{
+		"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
+		"metadata": map[string]any{"name": claimTemplate},
+		"spec": map[string]any{"spec": map[string]any{"devices": map[string]any{"requests": []any{map[string]any{
+			"name": "cpus", "exactly": map[string]any{"deviceClassName": claimDriver,
+				"capacity": map[string]any{"requests": map[string]any{"cpu": fmt.Sprint(pairSize)}}}}}}}},
+	}, nil)
+}
+
+// published waits until the node's slices offer a pair of each NUMA node.
+func (c *claiming) published(ctx context.Context) (what string, err error) {
+	err = cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+		var list struct{ Items []resourceSlice }
+		if err := c.Get(ctx, resourceAPI+"/resourceslices", &list); err != nil {
+			return err
+		}
+		var devices []string
+		for _, s := range list.Items {
+			for _, d := range s.Spec.Devices {
+				devices = append(devices, d.Name+" with "+d.Capacity["cpu"].Value+" CPUs")
+			}
+		}
+		if what = strings.Join(devices, ", "); what != "numa-0 with 2 CPUs, numa-1 with 2 CPUs" {
+			return fmt.Errorf("the node's ResourceSlices offer %q", what)
+		}
+		return nil
+	})
+	return what, err
+}
+
+// besideOwners: owners by annotation take no CPU that is offered to claims, even while none has it.
+func (c *claiming) besideOwners(ctx context.Context) error {
+	pods, err := c.startAll(ctx, burstable("web"), owner("lsr", "LSR", 2))
+	if err != nil {
+		return err
+	}
+	c.web, c.lsr = pods[0], pods[1]
+	greedy := owner("greedy", "LSR", 4)
+	greedy.Namespace = namespace
+	if err := c.CreatePod(ctx, greedy); err != nil {
+		return err
+	}
+	line, err := c.describeRefusal(ctx, namespace, greedy.Name, "FailedCreatePodSandBox", "kept for claims")
+	if err != nil {
+		return err
+	}
+	c.note("an owner by annotation of more than claims leave", "%s", line)
+	return c.DeletePod(ctx, namespace, greedy.Name)
+}
+
+// claimPod is a pod whose containers share one claim; the last one does without where there are several.
+func claimPod(name string, containers ...string) map[string]any {
+	k := &kubelet.Pod{Name: name, Namespace: namespace}
+	for _, c := range containers {
+		k.Containers = append(k.Containers, kubelet.Container{Name: c})
+	}
+	o := cluster.PodObject(k)
+	spec := o["spec"].(map[string]any)
+	spec["resourceClaims"] = []any{map[string]any{"name": "cpus", "resourceClaimTemplateName": claimTemplate}}
+	list := spec["containers"].([]any)
+	for i, one := range list {
+		if i == 0 || i < len(list)-1 {
+			one.(map[string]any)["resources"] = map[string]any{"claims": []any{map[string]any{"name": "cpus"}}}
+		}
+	}
+	return o
+}
+
+func (c *claiming) startClaiming(ctx context.Context, name string, containers ...string) (*cluster.Pod, error) {
+	if err := c.Create(ctx, cluster.PodsPath(namespace), claimPod(name, containers...), nil); err != nil {
+		return nil, err
+	}
+	return c.WaitRunning(ctx, namespace, name)
+}
+
+// alone: containers with a claim have its CPUs, to themselves; the others of their pod run with everybody.
+func (c *claiming) alone(ctx context.Context) (err error) {
+	began := time.Now()
+	if c.one, err = c.startClaiming(ctx, "one", "main"); err != nil {
+		return err
+	}
+	c.note("API create to running with a claim", "%s", seconds(time.Since(began)))
+	if c.two, err = c.startClaiming(ctx, "two", "main", "second", "helper"); err != nil {
+		return err
+	}
+	status, err := c.settle(ctx)
+	if err != nil {
+		return err
+	}
+	place, err := c.node.CPUs(ctx, c.pods()...)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(place)) {
+		c.note("CPUs of "+name, "%s", place[name])
+	}
+	one, two, web := place[c.one.Key()+"/main"], place[c.two.Key()+"/main"], place[c.web.Key()+"/main"]
+	if second := place[c.two.Key()+"/second"]; second != two {
+		return fmt.Errorf("two containers that share a claim run on CPUs %s and %s", two, second)
+	}
+	if helper := place[c.two.Key()+"/helper"]; helper != web {
+		return fmt.Errorf("the container without the claim runs on CPUs %s, the shared pool is %s", helper, web)
+	}
+	if given := givenTo(status, "one"); given != one || !wholeCore(one) {
+		return fmt.Errorf("pod one runs on CPUs %s, its claim was given %s, want a core", one, given)
+	}
+	if given := givenTo(status, "two"); given != two || !wholeCore(two) {
+		return fmt.Errorf("pod two runs on CPUs %s, its claim was given %s, want a core", two, given)
+	}
+	if qos := c.one.Status.QOSClass; qos != kubelet.BestEffort {
+		return fmt.Errorf("pod one is %s for Kubernetes, want one that requests nothing", qos)
+	}
+	for _, s := range status.Containers {
+		if s.Class == "BE" {
+			return fmt.Errorf("container %s/%s is best effort", s.Pod, s.Container)
+		}
+	}
+	return disjoint(one, two, web, place[c.lsr.Key()+"/main"])
+}
+
+func (c *claiming) pods() []*cluster.Pod {
+	return slices.DeleteFunc([]*cluster.Pod{c.web, c.lsr, c.one, c.two}, func(p *cluster.Pod) bool { return p == nil })
+}
+
+// givenTo is what the daemon says that the claim of a pod has; the API server names such a claim after its pod.
+func givenTo(s *control.Status, pod string) string {
+	var cpus cpuset.Set
+	for _, v := range s.Claims {
+		if strings.HasPrefix(v.Name, pod+"-") {
+			for _, r := range v.Requests {
+				cpus.AddSet(&r.CPUs)
+			}
+		}
+	}
+	return cpus.String()
+}
+
+// disjoint fails for lists of CPUs that have some in common.
+func disjoint(lists ...string) error {
+	var all cpuset.Set
+	for _, list := range lists {
+		cpus, err := cpuset.Parse(list)
+		if err != nil {
+			return err
+		}
+		if cpus.IsEmpty() || cpus.Intersects(&all) {
+			return fmt.Errorf("of CPU lists %q one is empty or shares CPUs with another", lists)
+		}
+		all.AddSet(&cpus)
+	}
+	return nil
+}
+
+// tooMany: a claim of more than is left is not scheduled.
+func (c *claiming) tooMany(ctx context.Context) error {
+	if err := c.Create(ctx, cluster.PodsPath(namespace), claimPod("three", "main"), nil); err != nil {
+		return err
+	}
+	line, err := c.describeRefusal(ctx, namespace, "three", "FailedScheduling", "claim")
+	if err != nil {
+		return err
+	}
+	c.note("a claim above what is left", "%s", line)
+	return c.DeletePod(ctx, namespace, "three")
+}
+
+// unmoved: nothing moves while during runs, no container is replaced, and no claim comes or goes.
+func (c *claiming) unmoved(ctx context.Context, during func(context.Context) error) (looks int, err error) {
+	before, err := c.place(ctx, c.pods()...)
+	if err != nil {
+		return 0, err
+	}
+	was, err := c.settle(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if looks, err = c.hold(ctx, before, c.pods(), during); err != nil {
+		return looks, err
+	}
+	now, err := c.settle(ctx)
+	if err != nil {
+		return looks, err
+	}
+	if was, now := given(was), given(now); !maps.Equal(was, now) {
+		return looks, fmt.Errorf("the claims had CPUs %v and have %v", was, now)
+	}
+	return looks, c.sameContainers(ctx, c.pods())
+}
+
+// given is what each claim has of each device.
+func given(s *control.Status) map[string]string {
+	all := map[string]string{}
+	for _, v := range s.Claims {
+		for _, r := range v.Requests {
+			all[v.UID+" "+r.Device] = r.CPUs.String()
+		}
+	}
+	return all
+}
+
+func (c *claiming) daemonRestarts(ctx context.Context) error {
+	looks, err := c.unmoved(ctx, func(ctx context.Context) error { return c.restartDaemon(ctx, claimConfig) })
+	if err != nil {
+		return err
+	}
+	what, err := c.published(ctx)
+	c.note("looks over the daemon's death, nothing moved", "%d; ResourceSlices: %s", looks, what)
+	return err
+}
+
+// kubeletRestarts: kubelet deletes the slices of drivers that it does not find again, and prepares every claim anew.
+func (c *claiming) kubeletRestarts(ctx context.Context) error {
+	looks, err := c.unmoved(ctx, func(ctx context.Context) error {
+		if err := c.node.StopKubelet(ctx); err != nil {
+			return err
+		}
+		if err := c.node.StartKubelet(ctx); err != nil {
+			return err
+		}
+		if err := c.node.WaitReady(ctx); err != nil {
+			return err
+		}
+		return pass(afterwards)(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	what, err := c.published(ctx)
+	c.note("looks over kubelet's restart, nothing moved", "%d; ResourceSlices: %s", looks, what)
+	return err
+}
+
+// givenBack: a pod that is deleted leaves its CPUs to the shared pool.
+func (c *claiming) givenBack(ctx context.Context) error {
+	place, err := c.place(ctx, c.pods()...)
+	if err != nil {
+		return err
+	}
+	free, err := cpuset.Parse(place[c.one.Key()+"/main"])
+	if err != nil {
+		return err
+	}
+	if err := c.DeletePod(ctx, namespace, "one"); err != nil {
+		return err
+	}
+	began := time.Now()
+	c.one = nil
+	if err := cluster.Until(ctx, freeLimit, func(ctx context.Context) error {
+		now, err := c.node.CPUs(ctx, c.web)
+		if err != nil {
+			return err
+		}
+		shared, err := cpuset.Parse(now[c.web.Key()+"/main"])
+		if err == nil && !free.SubsetOf(&shared) {
+			err = fmt.Errorf("the shared pool is %s, CPUs %s of the claim are not back", shared, free)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	c.note("pod gone from the API to its claim's CPUs in the shared pool", "%s", seconds(time.Since(began)))
+	return nil
+}
+
+// beforeTheSandbox: a claim that is prepared for a pod that cannot start yet keeps its CPUs through the daemon's death.
+// Without its network plugin the runtime starts no sandbox, and kubelet prepares claims before it asks for one.
+func (c *claiming) beforeTheSandbox(ctx context.Context) (err error) {
+	const plugin, away = "/opt/cni/bin/ptp", "/opt/cni/bin/ptp.away"
+	if _, err := c.node.Exec(ctx, "busybox", "mv", plugin, away); err != nil {
+		return err
+	}
+	late := claimPod("late", "main")
+	late["spec"].(map[string]any)["hostNetwork"] = false
+	given, err := c.preparedOnly(ctx, late)
+	if _, back := c.node.Exec(context.WithoutCancel(ctx), "busybox", "mv", away, plugin); err != nil || back != nil {
+		return errors.Join(err, back)
+	}
+	pod, err := c.WaitRunning(ctx, namespace, "late")
+	if err != nil {
+		return err
+	}
+	place, err := c.place(ctx, append(c.pods(), pod)...)
+	if err != nil {
+		return err
+	}
+	if cpus := place[pod.Key()+"/main"]; cpus != given {
+		return fmt.Errorf("a claim was given CPUs %s before its pod's sandbox, and the pod runs on %s", given, cpus)
+	}
+	c.note("CPUs of a claim through the daemon's death before the sandbox", "%s", given)
+	return disjoint(given, place[c.two.Key()+"/main"], place[c.web.Key()+"/main"], place[c.lsr.Key()+"/main"])
+}
+
+// preparedOnly creates a pod, waits until its claim has CPUs, and kills the daemon.
+func (c *claiming) preparedOnly(ctx context.Context, pod map[string]any) (given string, err error) {
+	if err := c.Create(ctx, cluster.PodsPath(namespace), pod, nil); err != nil {
+		return "", err
+	}
+	if err := cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+		status, err := c.settle(ctx)
+		if err != nil {
+			return err
+		}
+		if given = givenTo(status, "late"); given == "" {
+			return errors.New("the claim of pod late has no CPUs")
+		}
+		return nil
+	}); err != nil {
+		return "", err
+	}
+	if _, err := c.describeRefusal(ctx, namespace, "late", "FailedCreatePodSandBox", "ptp"); err != nil {
+		return "", err
+	}
+	if err := c.restartDaemon(ctx, claimConfig); err != nil {
+		return "", err
+	}
+	status, err := c.settle(ctx)
+	if err != nil {
+		return "", err
+	}
+	if now := givenTo(status, "late"); now != given {
+		return "", fmt.Errorf("a claim without a sandbox had CPUs %s before the daemon's death and has %q", given, now)
+	}
+	return given, nil
+}
+
+// finish fails if anything of the claims is left once their pods are gone, and has the daemon without them again.
+func (c *claiming) finish(ctx context.Context) error {
+	err := c.DeletePods(ctx, namespace)
+	if err == nil {
+		err = cluster.Until(ctx, freeLimit, func(ctx context.Context) error {
+			status, err := c.settle(ctx)
+			if err != nil {
+				return err
+			}
+			specs, err := c.node.Exec(ctx, "busybox", "ls", "/var/run/cdi")
+			if err == nil && (len(status.Claims) > 0 || strings.TrimSpace(string(specs.Stdout)) != "") {
+				err = fmt.Errorf("pods are gone, left are claims %+v and CDI specs %q", status.Claims, specs.Stdout)
+			}
+			return err
+		})
+	}
+	if err == nil {
+		c.note("left of the claims when their pods are gone", "nothing")
+	}
+	return errors.Join(err, ignoreMissing(c.Delete(ctx, resourceAPI+"/deviceclasses/"+claimDriver)),
+		ignoreMissing(c.Delete(ctx, resourceAPI+"/namespaces/"+namespace+"/resourceclaimtemplates/"+claimTemplate)),
+		c.restartDaemon(ctx, nil))
+}
+
+func ignoreMissing(err error) error {
+	if cluster.Refused(err, 404) {
+		return nil
+	}
+	return err
+}
