@@ -66,6 +66,11 @@ bench-scheduler: ## each budget of the scheduler with its figure, on 5,000 nodes
 	cd scheduler && QUIETCORE_NODES=$${QUIETCORE_NODES:-5000} $(GO) test ./plugin -run '^$$' -bench Withheld -benchtime 1x -timeout 2h
 	cd scheduler && $(GO) test ./placement -run '^$$' -bench . -benchtime 20000x
 
+.PHONY: test-flood
+FLOOD ?= 2m
+test-flood: ## as root: 1,500 hostile connections from 32 addresses for FLOOD (2m) keep no probe and no scrape out; a short one is part of test-fast
+	QUIETCORE_CI=1 $(GO) test ./cmd/quietcore -count=1 -v -timeout 1h -run TestAFloodOfConnections -args -flood.for=$(FLOOD)
+
 .PHONY: test-cpumanager # -vet=off: lint vets it
 test-cpumanager: ## hold placement under kubelet's options against kubelet's own CPU manager
 	cd hack/cpumanager && $(GO) test -count=1 -vet=off ./...

@@ -185,6 +185,7 @@ var byHand = map[string]string{
 	"bound-cpi":           "takes minutes; cpi/experiment tests the same with fewer",
 	"eval-cpi":            "writes figures; hack/evalcpi tests what makes them",
 	"eval-reclaim":        "takes recorded traces",
+	"test-flood":          "two minutes of what go test plays a second of",
 	"world":               "half an hour of what go test plays a few seeds of",
 	"world-replay":        "minutes of what go test replays a few seeds of",
 	"e2e":                 "takes hours",

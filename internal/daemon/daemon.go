@@ -315,7 +315,7 @@ func (d *daemon) probesLimits() serve.Limits {
 		d.log.Warn("the node's own addresses are not known, and have no places of their own for probes", "err", err)
 	}
 	own := serve.OwnAddresses(os.DirFS("/proc/net"), interfaces, strings.Split(os.Getenv("NODE_IPS"), ","))
-	return serve.Limits{All: 16, FromOne: 4, Own: 4, IsOwn: own}
+	return serve.Limits{All: 16, FromOne: 4, Rate: 4, Own: 4, IsOwn: own}
 }
 
 // serveProbes has one request a connection: kubelet makes a new one for each probe.
@@ -333,7 +333,7 @@ func onlyMetrics(h http.Handler) http.Handler {
 
 // metricsLimits leave room for a few Prometheus servers, each with the few connections that
 // it keeps.
-func metricsLimits() serve.Limits { return serve.Limits{All: 64, FromOne: 8} }
+func metricsLimits() serve.Limits { return serve.Limits{All: 64, FromOne: 8, Rate: 4} }
 
 // serveMetrics ends the connections of clients that send requests or read answers slowly:
 // they occupy memory.

@@ -237,9 +237,9 @@ func (c *healthCollector) Collect(ch chan<- prometheus.Metric) {
 // Handler answers with the metrics, which from then on include what h reports.
 func Handler(m *Metrics, h *Health) http.Handler {
 	m.health.health.Store(h)
-	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		EnableOpenMetrics: true, MaxRequestsInFlight: 3, Timeout: 10 * time.Second,
-	})
+	return &shared{now: time.Now, render: promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		EnableOpenMetrics: true,
+	})}
 }
 
 // Probes serves /livez, /readyz and /healthz.

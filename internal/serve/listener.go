@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Limits is a listener's budget.
@@ -25,12 +26,19 @@ type Limits struct {
 	// IsOwn names can have. Of these the oldest is closed for a new one.
 	Own   int
 	IsOwn func(netip.Addr) bool // nil: none is
+	// Rate is the number of connections a second that a source can open on average, 0 for
+	// any, with FromOne at once. More are closed unseen: a handshake of TLS costs time.
+	// The sources of IsOwn are not held to it.
+	Rate float64
 }
 
 // Listener accepts within its Limits.
 type Listener struct {
 	net.Listener
 	limits Limits
+
+	now   func() time.Time
+	rates *Rates // nil: none
 
 	mu   sync.Mutex // guards open; not held while a connection is closed
 	open []*conn    // the oldest first
@@ -46,7 +54,13 @@ func Listen(address string, limits Limits) (*Listener, error) {
 }
 
 // Limit accepts what l does within limits.
-func Limit(l net.Listener, limits Limits) *Listener { return &Listener{Listener: l, limits: limits} }
+func Limit(l net.Listener, limits Limits) *Listener {
+	limited := &Listener{Listener: l, limits: limits, now: time.Now}
+	if limits.Rate > 0 {
+		limited.rates = NewRates(limits.Rate, limits.FromOne)
+	}
+	return limited
+}
 
 // Accept returns the next connection that fits. One that does not is closed at once.
 func (l *Listener) Accept() (net.Conn, error) {
@@ -75,17 +89,6 @@ func addressOf(c net.Conn) netip.Addr {
 	return netip.Addr{}
 }
 
-// sourceOf is what shares are counted by. Whoever has one address of an IPv6 network has
-// them all.
-func sourceOf(a netip.Addr) netip.Prefix {
-	bits := a.BitLen()
-	if a.Is6() {
-		bits = 64
-	}
-	p, _ := a.Prefix(bits) // of no address: the zero prefix, a source too
-	return p
-}
-
 // admit counts k, and returns the connection that has to be closed for it.
 func (l *Listener) admit(k *conn) (loser *conn, fits bool) {
 	l.mu.Lock()
@@ -98,7 +101,7 @@ func (l *Listener) admit(k *conn) (loser *conn, fits bool) {
 		others := l.having(func(c *conn) bool { return !c.own })
 		var mine int
 		mine, rivals = heaviest(others, k.source)
-		if mine >= l.limits.FromOne {
+		if l.rates != nil && !l.rates.Allow(k.source, l.now()) || mine >= l.limits.FromOne {
 			return nil, false
 		}
 		if fits = len(others) < l.limits.All; !fits && len(rivals) <= mine {

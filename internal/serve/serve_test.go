@@ -247,6 +247,40 @@ func TestAnswersAreFinished(t *testing.T) {
 	}
 }
 
+// A source that opens connections faster than it may has them closed, and no other has.
+func TestRates(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := Limit(&fakes{}, Limits{All: 100, FromOne: 4, Rate: 2, Own: 1, IsOwn: netip.Addr.IsLoopback})
+	l.now = func() time.Time { return now }
+	opened := func(from string) (n int) {
+		for range 10 {
+			if c := accepted(t, l, &fake{from: from}); c != nil {
+				c.Close()
+				n++
+			}
+		}
+		return n
+	}
+	for _, c := range []struct {
+		from string
+		want int
+	}{{"10.0.0.1", 4}, {"10.0.0.1", 0}, {"10.0.0.2", 4}, {"127.0.0.1", 10}} {
+		if got := opened(c.from); got != c.want {
+			t.Errorf("%s opened %d of 10, want %d", c.from, got, c.want)
+		}
+	}
+	now = now.Add(time.Second)
+	if got := opened("10.0.0.1"); got != 2 {
+		t.Errorf("a second later it opened %d, want 2", got)
+	}
+	for i := range 2 * maxRates {
+		accepted(t, l, &fake{from: netip.AddrFrom4([4]byte{11, 0, byte(i >> 8), byte(i)}).String()})
+	}
+	if len(l.rates.of) > maxRates {
+		t.Errorf("%d sources are remembered", len(l.rates.of))
+	}
+}
+
 // Whoever has one address of an IPv6 network has all of them.
 func TestSources(t *testing.T) {
 	l := Limit(&fakes{}, Limits{All: 8, FromOne: 2})
