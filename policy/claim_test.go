@@ -540,3 +540,23 @@ func TestAForgottenClaimIsGivenBackOnlyWhenUnused(t *testing.T) {
 		}
 	}
 }
+
+// Owners leave the shared pool its floor beside what is kept for claims, so that no claim is refused for it.
+func TestOwnersLeaveTheFloorBesideTheShare(t *testing.T) {
+	m := machineOf(t, 1, 4, Config{})
+	cfg := m.cfg
+	cfg.ClaimShares = []ClaimShare{{Within: m.topo.Known(), CPUs: 4}}
+	step := stepper(t, m)
+	step(Reconfigured{Config: cfg})
+	step(PodRun{Pod: lsr("two", 2000, nil)})
+	if _, err := m.Step(time.Unix(1, 0), PodRun{Pod: lsr("more", 2000, nil)}); err == nil || !strings.Contains(
+		err.Error(), "would leave the shared pool 0 of its 6 CPUs once claims have the 4 that are kept for them, and "+
+			"its floor is 2") {
+		t.Fatalf("an owner of the floor's CPUs was answered %v", err)
+	}
+	giving(t, m, prepared("x", "0-7", 2))
+	giving(t, m, prepared("y", "0-7", 2))
+	if got := m.Snapshot().Shared.Count(); got != 2 {
+		t.Errorf("the shared pool has %d CPUs", got)
+	}
+}

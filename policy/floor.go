@@ -102,10 +102,18 @@ func (m *Machine) keepsFloors(c claim, taken cpuset.Set) *Refusal {
 		return nil
 	}
 	rest := m.pools.Shared.Minus(taken)
-	if left, floor := rest.Count(), m.floorOf(&m.cfg); left < floor {
+	least := m.floorOf(&m.cfg)
+	if left := rest.Minus(m.pools.Kept).Count(); c.holder != nil && c.pod.claim == nil && left < least &&
+		!m.pools.Kept.IsEmpty() {
+		return refuse(cpuallocator.InsufficientCPUs,
+			"giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs once claims have the %d "+
+				"that are kept for them, and its floor is %d",
+			taken.Count(), left, m.pools.Shared.Count(), m.pools.Kept.Count(), least)
+	}
+	if left := rest.Count(); left < least {
 		return refuse(cpuallocator.InsufficientCPUs,
 			"giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d",
-			taken.Count(), left, m.pools.Shared.Count(), floor)
+			taken.Count(), left, m.pools.Shared.Count(), least)
 	}
 	var room [1]floor
 	for _, f := range m.floorsIn(room[:0], c) {

@@ -42,7 +42,9 @@ func TestClaims(t *testing.T) {
 		milli  int64
 		answer string
 	}{
-		{4000, "2-5"},
+		{2000, "2-3"},
+		{4000, "InsufficientCPUs: giving 4 CPUs away exclusively would leave the shared pool 0 of its 6 CPUs once " +
+			"claims have the 2 that are kept for them, and its floor is 2"},
 		{5000, "InsufficientCPUs: 5 CPUs are asked for and 4 of 8 are free (CPUs 6-7 are kept for claims)"},
 	} {
 		p := policy.Pod{UID: "owner", Namespace: "default", Name: "owner", QoS: policy.Guaranteed,
