@@ -147,16 +147,22 @@ func (b *bench) doctor(ctx context.Context, daemon *cluster.Pod, degraded string
 }
 
 func readerRights() (string, error) {
-	text, err := os.ReadFile(pluginDoc)
+	yaml, err := firstYAML(pluginDoc)
+	return strings.ReplaceAll(yaml, "quietcore-system", release), err
+}
+
+// firstYAML is the first block of YAML on a page of the documentation.
+func firstYAML(page string) (string, error) {
+	text, err := os.ReadFile(page)
 	if err != nil {
 		return "", err
 	}
 	_, yaml, found := strings.Cut(string(text), "```yaml\n")
 	yaml, _, ended := strings.Cut(yaml, "```")
 	if !found || !ended {
-		return "", fmt.Errorf("%s has no block of YAML", pluginDoc)
+		return "", fmt.Errorf("%s has no block of YAML", page)
 	}
-	return strings.ReplaceAll(yaml, "quietcore-system", release), nil
+	return yaml, nil
 }
 
 func wantRefused(err error) error {

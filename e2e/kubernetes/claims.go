@@ -12,6 +12,7 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
+	"github.com/quietcore/quietcore/e2e/machine"
 	"github.com/quietcore/quietcore/internal/control"
 )
 
@@ -44,6 +45,7 @@ func claims(ctx context.Context, b *bench) ([]figure, error) {
 	err := c.offer(ctx)
 	for _, part := range []func(context.Context) error{
 		c.besideOwners, c.alone, c.tooMany, c.daemonRestarts, c.kubeletRestarts, c.givenBack, c.beforeTheSandbox,
+		c.documented,
 	} {
 		if err == nil {
 			err = part(ctx)
@@ -417,6 +419,40 @@ func (c *claiming) preparedOnly(ctx context.Context, pod map[string]any) (given 
 		return "", fmt.Errorf("a claim without a sandbox had CPUs %s before the daemon's death and has %q", given, now)
 	}
 	return given, nil
+}
+
+// documented: the claim and the pod of the documentation work as they stand there.
+func (c *claiming) documented(ctx context.Context) error {
+	if err := c.DeletePod(ctx, namespace, "late"); err != nil {
+		return err
+	}
+	objects, err := firstYAML("docs/dra.md")
+	if err != nil {
+		return err
+	}
+	objects = strings.ReplaceAll(objects, "IMAGE", machine.Image)
+	if _, err := c.Kubectl(ctx, objects, "apply", "-n", namespace, "-f", "-"); err != nil {
+		return err
+	}
+	pod, err := c.WaitRunning(ctx, namespace, "app")
+	if err != nil {
+		return err
+	}
+	place, err := c.place(ctx, pod)
+	if err != nil {
+		return err
+	}
+	cpus := place[pod.Key()+"/main"]
+	said, err := c.node.Exec(ctx, daemonBinary, "explain", pod.Key())
+	if err != nil {
+		return err
+	}
+	c.note("quietcore explain of the documentation's pod", "%s", strings.Join(strings.Fields(said.Stdout), " "))
+	if !wholeCore(cpus) || !strings.Contains(said.Stdout, "gave it CPUs "+cpus) {
+		return fmt.Errorf("the documentation's pod runs on CPUs %s, want a core and explain to say so: %s", cpus,
+			said.Stdout)
+	}
+	return nil
 }
 
 // finish fails if anything of the claims is left once their pods are gone, and has the daemon without them again.
