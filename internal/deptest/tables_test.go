@@ -51,7 +51,7 @@ var mayImport = map[string]string{
 	"internal/deptest":    "",
 	"internal/dirwatch":   "",
 	"internal/dra":        "cpuallocator cpuset internal/config internal/strict policy topology",
-	"internal/dra/driver": "cpuset internal/cdi internal/dra policy",
+	"internal/dra/driver": "cpuset internal/cdi internal/dra internal/kube policy",
 	"internal/doctext":    "",
 	"internal/doctor": "cpuset internal/config internal/enablenri internal/kubelet internal/printable internal/state " +
 		"plugin policy sysfs",
@@ -76,7 +76,7 @@ var mayImport = map[string]string{
 	"internal/ledger":        "cpuallocator cpuset internal/config policy topology",
 	"internal/lend":          "internal/kube policy",
 	"internal/metrics":       "cpi cpi/detect cpi/experiment cpi/sample internal/printable policy",
-	"internal/nrt":           "cpuset internal/ledger policy topology",
+	"internal/nrt":           "cpuset internal/kube internal/ledger policy topology",
 	"internal/page": "cpi/sample cpuset internal/control internal/incidents internal/incidents/plot " +
 		"internal/printable internal/render internal/serve internal/topodoc policy topology",
 	"internal/page/pagetest": "",

@@ -4,16 +4,11 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
-	"sync"
 
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -40,44 +35,15 @@ type Pod struct{ UID, Namespace, Name string }
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
 // Server is the API server as a NodeWriter and a PodEvicter.
-type Server struct {
-	config func() (*rest.Config, error)
-
-	mu     sync.Mutex // guards client; not held during a request
-	client *rest.RESTClient
-}
+type Server struct{ api *kube.Lazy }
 
 // NewServer connects lazily, since credentials may not exist yet. config is
 // kube.Client's REST.
-func NewServer(config func() (*rest.Config, error)) *Server {
-	return &Server{config: config}
-}
-
-func (s *Server) connect() (*rest.RESTClient, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.client != nil {
-		return s.client, nil
-	}
-	config, err := s.config()
-	if err != nil {
-		return nil, err
-	}
-	c := rest.CopyConfig(config)
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	s.client, err = rest.UnversionedRESTClientFor(c)
-	if err != nil {
-		return nil, fmt.Errorf("client of the API server at %s: %w", c.Host, err)
-	}
-	return s.client, nil
-}
+func NewServer(config func() (*rest.Config, error)) *Server { return &Server{kube.NewLazy(config)} }
 
 // PatchNode implements NodeWriter.
 func (s *Server) PatchNode(ctx context.Context, node string, patch []byte) (kube.LentNode, error) {
-	c, err := s.connect()
+	c, err := s.api.Connect()
 	if err != nil {
 		return kube.LentNode{}, err
 	}
@@ -95,7 +61,7 @@ func (s *Server) PatchNode(ctx context.Context, node string, patch []byte) (kube
 
 // Evict implements PodEvicter. The pod keeps its own grace period.
 func (s *Server) Evict(ctx context.Context, pod Pod) error {
-	c, err := s.connect()
+	c, err := s.api.Connect()
 	if err != nil {
 		return err
 	}

@@ -239,8 +239,8 @@ func serve(t *testing.T, s *apiServer, story func(t *testing.T, api *Server)) {
 		api := NewServer(func() (*rest.Config, error) { return config, nil })
 		story(t, api)
 		stop()
-		if api.client != nil {
-			api.client.Client.CloseIdleConnections()
+		if c, err := api.api.Connect(); err == nil {
+			c.Client.CloseIdleConnections()
 		}
 		synctest.Wait()
 	})

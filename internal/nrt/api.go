@@ -11,11 +11,10 @@ import (
 	"github.com/k8stopologyawareschedwg/noderesourcetopology-api/pkg/apis/topology/v1alpha2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/quietcore/quietcore/internal/kube"
 )
 
 // FieldManager owns the fields that Quietcore writes.
@@ -59,14 +58,9 @@ type client struct{ rest *rest.RESTClient }
 
 // NewAPI makes a client of the API server in config, which it does not change.
 func NewAPI(config *rest.Config) (API, error) {
-	c := rest.CopyConfig(config)
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	r, err := rest.UnversionedRESTClientFor(c)
+	r, err := kube.NewRaw(config)
 	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", CRDName, err)
+		return nil, fmt.Errorf("%s: %w", CRDName, err)
 	}
 	return &client{r}, nil
 }

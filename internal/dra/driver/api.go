@@ -5,18 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/quietcore/quietcore/internal/dra"
+	"github.com/quietcore/quietcore/internal/kube"
 )
 
 // API is the part of the API server that a Driver needs.
@@ -35,38 +32,13 @@ const (
 	fieldManager = "quietcore"
 )
 
-// client connects on first use, since credentials may not exist before.
-type client struct {
-	config func() (*rest.Config, error)
-
-	mu   sync.Mutex
-	rest *rest.RESTClient // nil: not connected yet
-}
+type client struct{ api *kube.Lazy }
 
 // NewAPI makes a client of the API server in config.
-func NewAPI(config func() (*rest.Config, error)) API { return &client{config: config} }
-
-func (c *client) connected() (*rest.RESTClient, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.rest != nil {
-		return c.rest, nil
-	}
-	config, err := c.config()
-	if err != nil {
-		return nil, err
-	}
-	config = rest.CopyConfig(config)
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	c.rest, err = rest.UnversionedRESTClientFor(config)
-	return c.rest, err
-}
+func NewAPI(config func() (*rest.Config, error)) API { return &client{kube.NewLazy(config)} }
 
 func (c *client) Claim(ctx context.Context, namespace, name string) (*resourceapi.ResourceClaim, error) {
-	r, err := c.connected()
+	r, err := c.api.Connect()
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +47,7 @@ func (c *client) Claim(ctx context.Context, namespace, name string) (*resourceap
 }
 
 func (c *client) Slices(ctx context.Context, node string) ([]resourceapi.ResourceSlice, error) {
-	r, err := c.connected()
+	r, err := c.api.Connect()
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +59,7 @@ func (c *client) Slices(ctx context.Context, node string) ([]resourceapi.Resourc
 }
 
 func (c *client) Apply(ctx context.Context, s *resourceapi.ResourceSlice) (*resourceapi.ResourceSlice, error) {
-	r, err := c.connected()
+	r, err := c.api.Connect()
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +75,7 @@ func (c *client) Apply(ctx context.Context, s *resourceapi.ResourceSlice) (*reso
 }
 
 func (c *client) Delete(ctx context.Context, slice string) error {
-	r, err := c.connected()
+	r, err := c.api.Connect()
 	if err != nil {
 		return err
 	}
