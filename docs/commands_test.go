@@ -536,7 +536,7 @@ func TestKeysOfThePages(t *testing.T) {
 	// files and domains
 	others := regexp.MustCompile(
 		`^(dra\.cpu|cgroup\.(procs|controllers|events|type|subtree_control)|` +
-			`\w+\.(json|yaml|csv|db|sock|go|jsonl|service|slice|io|dev))$`)
+			`\w+\.(json|yaml|txt|csv|db|sock|go|jsonl|service|slice|io|dev))$`)
 	n := 0
 	for _, p := range pages(t) {
 		for _, span := range p.Spans {

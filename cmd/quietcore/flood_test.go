@@ -196,10 +196,16 @@ func (a *asker) ask(t *testing.T, n int) {
 	if strings.Contains(source, "%") {
 		source = fmt.Sprintf(source, n%250+1)
 	}
-	client := &http.Client{Timeout: a.limit,
-		Transport: &http.Transport{DisableKeepAlives: true, DialContext: from(source).DialContext}}
+	transport := insecure()
+	transport.DialContext = from(source).DialContext
+	client := &http.Client{Timeout: a.limit, Transport: transport}
+	q, err := http.NewRequest(http.MethodGet, a.url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header.Set("Authorization", "Bearer "+readerToken)
 	begin := time.Now()
-	resp, err := client.Get(a.url)
+	resp, err := client.Do(q)
 	if err != nil {
 		t.Errorf("%s, the %d. time: %v", a.name, n+1, err)
 		return
@@ -221,7 +227,8 @@ func (a *asker) log(t *testing.T) {
 func flood(t *testing.T) {
 	niceness(t, 0) // as kubelet starts a daemon, whatever the tests run with
 	loopback(t)
-	p := newPlace(t, "")
+	_, kubeconfig := reviewing(t)
+	p := newPlace(t, reviewed(kubeconfig))
 	text, err := os.ReadFile(p.config)
 	if err != nil {
 		t.Fatal(err)
@@ -262,7 +269,7 @@ func flood(t *testing.T) {
 			want: `"ok":true`, limit: soon},
 		{name: "a probe from an unknown address", source: otherAddresses,
 			url: "http://" + inTheNamespace + probes + "/readyz", want: `"ok":false`, limit: soon},
-		{name: "a scrape", source: scraperAddresses, url: "http://" + inTheNamespace + metrics + "/metrics",
+		{name: "a scrape", source: scraperAddresses, url: "https://" + inTheNamespace + metrics + "/metrics",
 			want: "\nquietcore_build_info{", limit: scrape},
 		{name: "the page", source: "127.0.0.1", url: "http://" + page + "/", want: "<html", limit: scrape},
 	}

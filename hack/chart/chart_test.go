@@ -393,8 +393,11 @@ func TestRights(t *testing.T) {
 			"resource.k8s.io/resourceslices create, resource.k8s.io/resourceslices patch, " +
 			"resource.k8s.io/resourceslices delete"
 	)
+	const reviews = ", authentication.k8s.io/tokenreviews create, authorization.k8s.io/subjectaccessreviews create"
 	for values, want := range map[string]string{
-		"{}": reading + telling + topology,
+		"config: {metrics: {auth: \"off\"}}":   reading + telling + topology,
+		"config: {listen: \"127.0.0.1:9464\"}": reading + telling + topology,
+		"{}":                                   reading + telling + topology,
 		"config: {reclaim: {mode: observe, evict: true}}": reading +
 			telling + topology,
 		"config: {mode: observe, reclaim: {mode: enforce, evict: true}}": reading +
@@ -434,6 +437,9 @@ func TestRights(t *testing.T) {
 					}
 				}
 			}
+		}
+		if want != "" && !strings.Contains(values, "metrics:") && !strings.Contains(values, "listen:") {
+			want += reviews
 		}
 		if have := strings.Join(got, ", "); have != want {
 			t.Errorf("%s: rights are\n%s\nwant\n%s", values, have, want)
@@ -533,6 +539,8 @@ func TestMistakesAreRefused(t *testing.T) {
 		"an interval of nothing": {"metrics: {podMonitor: {interval: soon}}", "", "'soon' does not match"},
 		"constraints, perhaps": {"openshift: {scc: perhaps}", "",
 			"'perhaps' does not match pattern '^(auto|always|never)$'"},
+		"tokens that nobody reviews": {"config: {listen: \":1\", kubernetes: {api: \"off\"}}", "",
+			"no token of a reader of /metrics can be reviewed"},
 		"a probe of loopback": {"config: {health: {listen: \"127.0.0.1:9466\"}}", "",
 			"config.health.listen is 127.0.0.1:9466"},
 		"policies before 1.30":   {"admissionPolicies: {claims: {enabled: true}}", "1.29.4", "needs 1.30"},
@@ -628,6 +636,7 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}",
 		"sysfs: {root: /x}",
 		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "health: {listen: \":2\"}",
+		"metrics: {auth: \"off\"}",
 		"page: {listen: ''}", "log: {format: json}",
 		"log: {level: debug}",
 	}

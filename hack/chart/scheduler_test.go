@@ -176,7 +176,7 @@ func TestSchedulersRights(t *testing.T) {
 			t.Errorf("%s: in %s its rights are\n%s", values, lease.Namespace, got)
 		}
 	}
-	if _, added := ofScheduler(t, "{scheduler: {enabled: true}, rbac: {create: false}}"); len(added) != 4 {
+	if _, added := ofScheduler(t, "{scheduler: {enabled: true}, rbac: {create: false}}"); len(added) != 5 {
 		t.Errorf("rbac.create is false, and the scheduler is %d objects", len(added))
 	}
 }

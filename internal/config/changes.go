@@ -39,6 +39,7 @@ func readAtStart() []atStart {
 		{"state.dir", func(c *Config) any { return &c.State }},
 		{"socket", func(c *Config) any { return &c.Socket }},
 		{"listen", func(c *Config) any { return &c.Listen }},
+		{"metrics", func(c *Config) any { return &c.Metrics }},
 		{"health", func(c *Config) any { return &c.Health }},
 		{"page", func(c *Config) any { return &c.Page }},
 		{"log.format", func(c *Config) any { return &c.Log.Format }},

@@ -55,6 +55,7 @@ type Config struct {
 	State       State       `json:"state"`
 	Socket      string      `json:"socket"`
 	Listen      string      `json:"listen"`
+	Metrics     Metrics     `json:"metrics"`
 	Health      Health      `json:"health"`
 	Page        Page        `json:"page"`
 	Log         Log         `json:"log"`
@@ -353,6 +354,7 @@ func Default() Config {
 		State:    State{Dir: "/var/lib/quietcore"},
 		Socket:   "/run/quietcore/quietcore.sock",
 		Listen:   "127.0.0.1:9464",
+		Metrics:  Metrics{Auth: AuthOn},
 		Health:   Health{Listen: "127.0.0.1:9466"},
 		Page:     Page{Listen: "127.0.0.1:9465"},
 		Log:      Log{Level: "info", Format: LogText},

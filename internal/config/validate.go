@@ -359,6 +359,7 @@ func (v *checker) relations(c *Config) {
 			"CPUs %s are in reserved.cpus too: reserved CPUs belong to the shared pools, exclusive system CPUs to "+
 				"the class SYSTEM alone", both)
 	}
+	v.metrics(c)
 	if c.DRA.Mode == DRAOn && c.Kubernetes.API == APIOff {
 		v.fail("dra.mode",
 			"is on and kubernetes.api is off: claims are read from the API server, and slices written to it")

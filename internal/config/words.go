@@ -202,8 +202,8 @@ func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, L
 
 var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*AdmissionMode)(nil), (*Heal)(nil), (*Compact)(nil),
 	(*Unannounced)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Profile)(nil), (*Protect)(nil),
-	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*Waits)(nil), (*Skip)(nil), (*Detector)(nil), (*Switch)(nil),
-	(*StandIn)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
+	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*MetricsAuth)(nil), (*Waits)(nil), (*Skip)(nil), (*Detector)(nil),
+	(*Switch)(nil), (*StandIn)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
 
 // Slog is the level in the terms of package slog.
 func (v LogLevel) Slog() slog.Level {

@@ -302,7 +302,9 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 	}
 	try("probes", cfg.Health.Listen, d.probesLimits(), func(l net.Listener) { on(serveProbes, l, d.health.Probes()) })
 	try("metrics", cfg.Listen, metricsLimits(), func(l net.Listener) {
-		on(serveMetrics, l, onlyMetrics(server.Metrics))
+		if l, h := d.metricsServer(cfg, l, server.Metrics); l != nil {
+			on(serveMetrics, l, h)
+		}
 	})
 	return runs, nil
 }
@@ -322,24 +324,6 @@ func (d *daemon) probesLimits() serve.Limits {
 func serveProbes(ctx context.Context, l net.Listener, h http.Handler) error {
 	const ask, take = 2 * time.Second, 2 * time.Second
 	return serve.Serve(ctx, l, h, serve.Times{Request: ask, Answer: take})
-}
-
-// onlyMetrics serves /metrics and nothing else.
-func onlyMetrics(h http.Handler) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", h)
-	return mux
-}
-
-// metricsLimits leave room for a few Prometheus servers, each with the few connections that
-// it keeps.
-func metricsLimits() serve.Limits { return serve.Limits{All: 64, FromOne: 8, Rate: 4} }
-
-// serveMetrics ends the connections of clients that send requests or read answers slowly:
-// they occupy memory.
-func serveMetrics(ctx context.Context, l net.Listener, h http.Handler) error {
-	const ask, take, idle = 5 * time.Second, 15 * time.Second, 10 * time.Second
-	return serve.Serve(ctx, l, h, serve.Times{Request: ask, Answer: take, Idle: idle})
 }
 
 // fresh reports whether all that files say now has been looked at.

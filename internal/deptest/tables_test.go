@@ -33,6 +33,7 @@ var mayImport = map[string]string{
 	"sysfs/sysfstest": "cpuset topology",
 
 	// Packages of the daemon and its commands.
+	"internal/access":            "internal/serve",
 	"internal/cgroup":            "cpuset",
 	"internal/cgroup/cgrouptest": "cpuset internal/cgroup",
 	"internal/clusterspec":       "cpi/detect",

@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	dto "github.com/prometheus/client_model/go"
 )
 
 // stalled is the age of the event loop's last heartbeat from which on it counts as
@@ -234,12 +235,34 @@ func (c *healthCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// Handler answers with the metrics, which from then on include what h reports.
+// Handler answers with all series, which from then on include what h reports.
 func Handler(m *Metrics, h *Health) http.Handler {
 	m.health.health.Store(h)
-	return &shared{now: time.Now, render: promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		EnableOpenMetrics: true,
-	})}
+	return handler(m.registry)
+}
+
+// Nameless answers with the series that name no pod, container or job of a tenant.
+func (m *Metrics) Nameless() http.Handler {
+	return handler(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		families, err := m.registry.Gather()
+		for _, f := range families {
+			f.Metric = slices.DeleteFunc(f.Metric, func(one *dto.Metric) bool {
+				return slices.ContainsFunc(one.Label, func(l *dto.LabelPair) bool {
+					return slices.Contains(nameLabels(), l.GetName())
+				})
+			})
+		}
+		return slices.DeleteFunc(families, func(f *dto.MetricFamily) bool { return len(f.Metric) == 0 }), err
+	}))
+}
+
+// nameLabels are the labels whose values tenants choose.
+func nameLabels() []string {
+	return []string{"antagonist", "container", "namespace", "pod", "victim", "workload"}
+}
+
+func handler(g prometheus.Gatherer) http.Handler {
+	return &shared{now: time.Now, render: promhttp.HandlerFor(g, promhttp.HandlerOpts{EnableOpenMetrics: true})}
 }
 
 // Probes serves /livez, /readyz and /healthz.

@@ -59,6 +59,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The daemon's configuration file: the chart's defaults, overridden by the user's values. While a node is restored, the file of `quietcore restore`. */}}
 {{- define "quietcore.config" -}}
 {{- $base := dict "apiVersion" "quietcore.dev/v1alpha1" "kind" "Configuration" "listen" ":9464" "health" (dict "listen" ":9466") -}}
+{{- if eq (toString (dig "kubernetes" "api" "" .Values.config)) "off" -}}
+{{- $_ := set $base "listen" "127.0.0.1:9464" -}}
+{{- end -}}
+{{- if ((.Values.metrics).tls).secretName -}}
+{{- $_ := set $base "metrics" (dict "certFile" "/etc/quietcore-metrics/tls.crt" "keyFile" "/etc/quietcore-metrics/tls.key") -}}
+{{- end -}}
 {{- if not .Values.kubelet.mount -}}
 {{- $_ := set $base "node" (dict "kubelet" (dict "stateFile" "" "configFile" "" "podResources" "")) -}}
 {{- end -}}
@@ -180,6 +186,7 @@ labels: {{ and $api (not (eq (toString $k.labels) "false")) }}
 events: {{ and $api (not (eq (toString $k.events) "false")) }}
 topology: {{ and $api (not (eq (toString $nrt.enabled) "false")) }}
 port: {{ if or (not $listen) (regexMatch $local $listen) }}0{{ else }}{{ regexFind "[0-9]+$" $listen }}{{ end }}
+auth: {{ and $listen (not (regexMatch $local $listen)) (ne (default "on" (default dict $c.metrics).auth) "off") | not | not }}
 healthLocal: {{ regexMatch $local $health }}
 healthPort: {{ if $health }}{{ regexFind "[0-9]+$" $health }}{{ else }}0{{ end }}
 mounted: {{ not (empty (include "quietcore.prometheusFiles" . | fromYaml)) }}
@@ -421,6 +428,11 @@ power of the pod. */}}
 {{- if $facts.mounted }}
 - name: prometheus
   mountPath: /etc/quietcore-prometheus
+  readOnly: true
+{{- end }}
+{{- if ((.root.Values.metrics).tls).secretName }}
+- name: metrics
+  mountPath: /etc/quietcore-metrics
   readOnly: true
 {{- end }}
 {{- with .root.Values.extraVolumeMounts }}

@@ -35,6 +35,9 @@ scheme: {{ . }}
 {{- with .tlsConfig }}
 tlsConfig: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .authorization }}
+authorization: {{- toYaml . | nindent 2 }}
+{{- end }}
 relabelings:
   - sourceLabels: [__meta_kubernetes_pod_node_name]
     targetLabel: node
@@ -44,6 +47,40 @@ relabelings:
 {{- with .metricRelabelings }}
 metricRelabelings: {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- end -}}
+
+{{/* The service account as which Prometheus reads the daemon's metrics, its role and its Secret. */}}
+{{- define "quietcore.readerName" -}}
+{{- printf "%s-metrics-reader" (include "quietcore.fullname" . | trunc 48 | trimSuffix "-") -}}
+{{- end -}}
+
+{{/* The namespaces of monitors that read with that account. */}}
+{{- define "quietcore.readers" -}}
+{{- $list := list -}}
+{{- $facts := include "quietcore.facts" . | fromYaml -}}
+{{- if and $facts.auth (ne (toString (dig "reader" "create" true .Values.metrics)) "false") -}}
+{{- range $kind, $values := dict "PodMonitor" .Values.metrics.podMonitor "ServiceMonitor" .Values.metrics.serviceMonitor -}}
+{{- if and (default dict $values).enabled (not (default dict $values).authorization) ($.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" $kind)) -}}
+{{- $list = append $list (default $.Release.Namespace $values.namespace) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $list | uniq | toYaml -}}
+{{- end -}}
+
+{{/* A monitor's values with the way to a daemon that has TLS and wants a token. */}}
+{{- define "quietcore.secured" -}}
+{{- $values := deepCopy .values -}}
+{{- if (include "quietcore.facts" .root | fromYaml).auth -}}
+{{- $_ := set $values "scheme" (default "https" $values.scheme) -}}
+{{- if not $values.tlsConfig -}}
+{{- $_ := set $values "tlsConfig" (dict "insecureSkipVerify" true) -}}
+{{- end -}}
+{{- if and (not $values.authorization) (include "quietcore.readers" .root | fromYamlArray) -}}
+{{- $_ := set $values "authorization" (dict "credentials" (dict "name" (include "quietcore.readerName" .root) "key" "token")) -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $values -}}
 {{- end -}}
 
 {{/* Where the documents are that alerts and dashboards name, in place of what the files have. */}}

@@ -1,0 +1,100 @@
+package access
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
+)
+
+// Reviews is the API server as a Reviewer.
+type Reviews struct {
+	config func() (*rest.Config, error)
+
+	mu     sync.Mutex // guards client; not held during a request
+	client *rest.RESTClient
+}
+
+// NewReviews connects lazily, since credentials may not exist yet. config is
+// kube.Client's REST.
+func NewReviews(config func() (*rest.Config, error)) *Reviews { return &Reviews{config: config} }
+
+func (s *Reviews) connect() (*rest.RESTClient, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.client != nil {
+		return s.client, nil
+	}
+	config, err := s.config()
+	if err != nil {
+		return nil, err
+	}
+	c := rest.CopyConfig(config)
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	c.QPS, c.Burst = 2*allRate, 2*allBurst // two requests a review; the guard bounds them
+	s.client, err = rest.UnversionedRESTClientFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("client of the API server at %s: %w", c.Host, err)
+	}
+	return s.client, nil
+}
+
+// Review implements Reviewer.
+func (s *Reviews) Review(ctx context.Context, token, path string) (Verdict, error) {
+	who := authenticationv1.TokenReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenReview"},
+		Spec:     authenticationv1.TokenReviewSpec{Token: token},
+	}
+	if err := s.create(ctx, "/apis/authentication.k8s.io/v1/tokenreviews", &who); err != nil {
+		return Verdict{}, fmt.Errorf("review a token: %w", err)
+	}
+	if !who.Status.Authenticated {
+		return Verdict{}, nil
+	}
+	user := who.Status.User
+	may := authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user.Username, UID: user.UID, Groups: user.Groups,
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
+		},
+	}
+	for name, values := range user.Extra {
+		if may.Spec.Extra == nil {
+			may.Spec.Extra = map[string]authorizationv1.ExtraValue{}
+		}
+		may.Spec.Extra[name] = authorizationv1.ExtraValue(values)
+	}
+	if err := s.create(ctx, "/apis/authorization.k8s.io/v1/subjectaccessreviews", &may); err != nil {
+		return Verdict{}, fmt.Errorf("review the access of %s: %w", user.Username, err)
+	}
+	return Verdict{Authenticated: true, Allowed: may.Status.Allowed && !may.Status.Denied}, nil
+}
+
+// create posts a review, and reads the answer into it.
+func (s *Reviews) create(ctx context.Context, path string, review any) error {
+	c, err := s.connect()
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(review)
+	if err != nil {
+		return err
+	}
+	text, err := c.Post().AbsPath(path).Body(body).Do(ctx).Raw()
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, review)
+}
