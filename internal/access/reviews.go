@@ -4,50 +4,30 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"sync"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
+
+	"github.com/quietcore/quietcore/internal/kube"
 )
 
 // Reviews is the API server as a Reviewer.
-type Reviews struct {
-	config func() (*rest.Config, error)
-
-	mu     sync.Mutex // guards client; not held during a request
-	client *rest.RESTClient
-}
+type Reviews struct{ api *kube.Lazy }
 
 // NewReviews connects lazily, since credentials may not exist yet. config is
 // kube.Client's REST.
-func NewReviews(config func() (*rest.Config, error)) *Reviews { return &Reviews{config: config} }
-
-func (s *Reviews) connect() (*rest.RESTClient, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.client != nil {
-		return s.client, nil
-	}
-	config, err := s.config()
-	if err != nil {
-		return nil, err
-	}
-	c := rest.CopyConfig(config)
-	scheme := runtime.NewScheme()
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	c.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
-	c.QPS, c.Burst = 2*allRate, 2*allBurst // two requests a review; the guard bounds them
-	s.client, err = rest.UnversionedRESTClientFor(c)
-	if err != nil {
-		return nil, fmt.Errorf("client of the API server at %s: %w", c.Host, err)
-	}
-	return s.client, nil
+func NewReviews(config func() (*rest.Config, error)) *Reviews {
+	return &Reviews{kube.NewLazy(func() (*rest.Config, error) {
+		c, err := config()
+		if err != nil {
+			return nil, err
+		}
+		c = rest.CopyConfig(c)
+		c.QPS, c.Burst = 2*allRate, 2*allBurst // two requests a review; the guard bounds them
+		return c, nil
+	})}
 }
 
 // Review implements Reviewer.
@@ -84,7 +64,7 @@ func (s *Reviews) Review(ctx context.Context, token, path string) (Verdict, erro
 
 // create posts a review, and reads the answer into it.
 func (s *Reviews) create(ctx context.Context, path string, review any) error {
-	c, err := s.connect()
+	c, err := s.api.Connect()
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ var mayImport = map[string]string{
 	"sysfs/sysfstest": "cpuset topology",
 
 	// Packages of the daemon and its commands.
-	"internal/access":            "internal/serve",
+	"internal/access":            "internal/kube internal/serve",
 	"internal/cgroup":            "cpuset",
 	"internal/cgroup/cgrouptest": "cpuset internal/cgroup",
 	"internal/clusterspec":       "cpi/detect",
