@@ -11,7 +11,7 @@ export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
 # Modules of their own: what they need is no dependency of the daemon.
 MODULES := hack/chart hack/cpumanager hack/image hack/release scheduler
 # What of e2e/kubernetes is short enough to run every time.
-KUBERNETES_SMOKE := refused,tenant,rollout,report
+KUBERNETES_SMOKE := refused,tenant,rollout,report,claims-smoke
 
 # Where generated files are.
 GENERATED := docs cpi/counter charts hack/chart/testdata
@@ -146,7 +146,7 @@ e2e-scheduler: setup-vm ## the chart installed with its scheduler: a leader, a p
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only scheduler-chart
 
 .PHONY: e2e-kubernetes-smoke
-e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read
+e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read, claims
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only $(KUBERNETES_SMOKE)
 	bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) test -count=1 -run TestRealAPIServer ./internal/lend
 
