@@ -53,7 +53,7 @@ func (s *shared) of(r *http.Request) *answer {
 	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		encoding = "gzip"
 	}
-	key := string(expfmt.NegotiateIncludingOpenMetrics(r.Header)) + " " + encoding
+	key := string(expfmt.NegotiateAccept(r.Header, expfmt.DefaultOpenMetricsAcceptedFormats()...)) + " " + encoding
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.now()
