@@ -55,7 +55,7 @@ func program(t *testing.T) string {
 		"LICENSE": "do as you like\n",
 		"go.mod":  "module example.org/x\n\ngo 1.26\n",
 		// As Kubernetes' modules are: each is asked for as v0.0.0, and replaced by a version.
-		"scheduler/go.mod": "module example.org/x/scheduler\n\ngo 1.26\n\n" +
+		"scheduler/go.mod": "module example.org/x/scheduler\n\ngo 1.26.0\n\n" +
 			"require (\n\texample.org/x v0.0.0\n\t" + other + " v0.0.0\n)\n\n" +
 			"replace (\n\texample.org/x => ../\n" +
 			"\t" + other + " => " + other + " " + version + "\n)\n",
