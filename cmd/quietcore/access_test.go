@@ -113,3 +113,40 @@ func TestMetricsTakeAToken(t *testing.T) {
 		t.Errorf("without the API server: %d", code)
 	}
 }
+
+// A configuration from before health.listen has its probes where they were: a new image with an older chart would be
+// killed by kubelet for ever.
+func TestProbesOfAnOlderChart(t *testing.T) {
+	p := newPlace(t, "")
+	address := freePort(t)
+	text, err := os.ReadFile(p.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.NewReplacer(`listen: ""`, "listen: 0.0.0.0"+address[strings.LastIndex(address, ":"):],
+		"health: {listen: ''}", "health: {listen: '"+freePort(t)+"'}").Replace(string(text))
+	if err := os.WriteFile(p.config, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log, _ := p.start(t)
+	client := &http.Client{Transport: insecure()}
+	get := func(path string) string {
+		resp, err := client.Get("http://" + address + path)
+		if err != nil {
+			return err.Error()
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			return err.Error()
+		}
+		return resp.Status + " " + string(body)
+	}
+	waitUntil(t, "probes are served", func() bool { return strings.HasPrefix(get("/livez"), "200 OK") })
+	if got := get("/metrics"); !strings.Contains(got, "\nquietcore_build_info{") {
+		t.Errorf("metrics: %.200q", got)
+	}
+	if !strings.Contains(log.String(), "health.listen is on loopback and listen is not") {
+		t.Errorf("nothing warns:\n%s", log)
+	}
+}

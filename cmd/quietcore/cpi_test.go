@@ -212,16 +212,14 @@ func TestTopShowsWhatAContainerReallyDoes(t *testing.T) {
 			return false
 		}
 		row = f.Containers[0]
-		return row.Sample.CPI != nil
+		// A look that is interrupted between the cgroup and the clock says more than one CPU.
+		return row.Sample.CPI != nil && row.Usage != nil && *row.Usage > 0 && *row.Usage <= 1.1
 	})
 	if *row.Sample.CPI < 0.98 || *row.Sample.CPI > 1.02 {
 		t.Errorf("ticks of a clock for each tick of the same: %v", *row.Sample.CPI)
 	}
 	if u := row.Sample.Usage; u == nil || *u <= 0 || *u > 1.02 {
-		t.Errorf("one thread uses %v CPUs", u)
-	}
-	if row.Usage == nil || *row.Usage <= 0 || *row.Usage > 1.1 {
-		t.Errorf("by its cgroup one thread uses %v CPUs", row.Usage)
+		t.Errorf("one thread uses more than a CPU, or none: %+v", row.Sample)
 	}
 	if row.Pod != "busy" || row.Class != "BE" || row.Wait == nil {
 		t.Errorf("%+v", row)

@@ -41,7 +41,8 @@ func (v *checker) metrics(c *Config) {
 		v.fail("metrics.certFile", "is %s and metrics.keyFile is %s: a certificate takes both, or neither",
 			quote(m.CertFile), quote(m.KeyFile))
 	}
-	if c.Listen != "" && !Local(c.Listen) && m.Auth == AuthOn && c.Kubernetes.API == APIOff {
+	if c.Listen != "" && !Local(c.Listen) && !Local(c.Health.Listen) && m.Auth == AuthOn &&
+		c.Kubernetes.API == APIOff {
 		v.fail("metrics.auth", "is on and kubernetes.api is off: only the API server says whose a token is; set "+
 			"listen to an address on loopback, or to \"\"")
 	}

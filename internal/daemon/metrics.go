@@ -18,6 +18,15 @@ func (d *daemon) metricsServer(cfg *config.Config, l net.Listener, all http.Hand
 	if config.Local(cfg.Listen) {
 		return l, onlyMetrics(all)
 	}
+	if config.Local(cfg.Health.Listen) {
+		d.log.Warn("health.listen is on loopback and listen is not, as in configurations of before health.listen: for "+
+			"this version alone probes and /metrics are served as they were, without the names of pods and jobs; set "+
+			"health.listen to an address that kubelet reaches, or to \"\"", "listen", cfg.Listen)
+		mux := http.NewServeMux()
+		mux.Handle("/", d.health.Probes())
+		mux.Handle("GET /metrics", d.metrics.Nameless())
+		return l, mux
+	}
 	if cfg.Metrics.Auth == config.AuthOff {
 		d.log.Warn("metrics.auth is off: anyone who reaches the port reads /metrics, in plain text and without the "+
 			"names of pods and jobs; the next version refuses this", "listen", cfg.Listen)
