@@ -445,11 +445,17 @@ func TestManyAskAtTheSameTime(t *testing.T) {
 	}
 	base := n.serve(t)
 	before := n.looks.Load()
+	// Each keeps its connection: the server counts one that was closed until it sees that,
+	// and more than maxFromOne are refused.
+	const clients = 40
+	transport := &http.Transport{MaxConnsPerHost: clients, MaxIdleConnsPerHost: clients}
+	defer transport.CloseIdleConnections()
+	client := http.Client{Transport: transport}
 	var all sync.WaitGroup
-	for range 40 {
+	for range clients {
 		all.Go(func() {
 			for range 5 {
-				resp, err := http.Get(base + "/api/state")
+				resp, err := client.Get(base + "/api/state")
 				if err != nil {
 					t.Error(err)
 					return
