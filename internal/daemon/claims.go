@@ -134,15 +134,20 @@ func (a *apiServer) devices(roots map[string]cpuset.Set) *dra.Node {
 	if a.o.node.Plugin == nil || !a.o.node.Synchronised() {
 		return nil
 	}
-	now := a.o.node.Snapshot()
-	return a.devicesOf(now.Topology, now.Pools.Reserved.Or(now.Pools.System), roots)
+	return a.devicesOf(a.o.node.Snapshot(), roots)
 }
 
-func (a *apiServer) devicesOf(t *topology.Topology, kept cpuset.Set, roots map[string]cpuset.Set) *dra.Node {
+func (a *apiServer) devicesOf(now *policy.Snapshot, roots map[string]cpuset.Set) *dra.Node {
+	return a.devicesBy(now.Ledger.Rules, now.Topology, roots)
+}
+
+// devicesBy are the devices by the rules in force. They do not change when a pod owns a reserved CPU, which is then
+// not among the reserved CPUs of the pools.
+func (a *apiServer) devicesBy(r *policy.Config, t *topology.Topology, roots map[string]cpuset.Set) *dra.Node {
 	cfg := a.o.config
 	return dra.NewNode(dra.Options{
-		Name: cfg.NodeName(), Topology: t, By: cfg.DRA.Devices, Share: cfg.DRA.Share, Kept: kept, Roots: roots,
-		Lists: cfg.DRA.ListAttributes,
+		Name: cfg.NodeName(), Topology: t, By: cfg.DRA.Devices, Share: cfg.DRA.Share,
+		Kept: r.Reserved.Or(r.Kubelet.Reserved).Or(r.System.CPUs), Roots: roots, Lists: cfg.DRA.ListAttributes,
 	})
 }
 
@@ -151,7 +156,7 @@ func (a *apiServer) firstShares(t *topology.Topology, p *policy.Config) []policy
 	if a.claims.driver == nil {
 		return nil
 	}
-	return a.devicesOf(t, p.Reserved.Or(p.Kubelet.Reserved).Or(p.System.CPUs), nil).Shares()
+	return a.devicesBy(p, t, nil).Shares()
 }
 
 // foreignDriver names another driver for CPUs: by a spec of its claims, or by its socket. Two drivers would give out

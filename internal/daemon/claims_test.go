@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/dra"
 	"github.com/quietcore/quietcore/internal/kube"
@@ -194,5 +195,34 @@ func TestTheShareFollowsTheDevices(t *testing.T) {
 		if got := p.Snapshot().Kept.Count(); got != want {
 			t.Fatalf("kept for claims are %d CPUs after a change of the configuration, want %d", got, want)
 		}
+	}
+}
+
+// Reserved CPUs are in no device, even while a claim owns them that had them before.
+func TestReservedCPUsAreInNoDevice(t *testing.T) {
+	m, err := policy.New(twoNodes(t), policy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	cfg.DRA.Share = "100%"
+	a := &apiServer{o: apiOptions{config: &cfg}}
+	all := a.devicesOf(m.Snapshot(), nil).Devices[0].CPUs
+	reserved := policy.Config{Reserved: cpuset.Of(all.First())}
+	for _, e := range []policy.Event{
+		policy.ClaimPrepared{UID: "a", Namespace: "default", Name: "a", Pods: []string{"p"},
+			Requests: []policy.ClaimRequest{{Device: "numa-0", Within: all, CPUs: all.Count()}}},
+		policy.Reconfigured{Config: reserved},
+	} {
+		if _, err := m.Step(time.Unix(1, 0), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now := m.Snapshot()
+	if got := now.Claims[0].Requests[0].CPUs; !reserved.Reserved.SubsetOf(&got) {
+		t.Fatalf("the claim has CPUs %s and lost the reserved ones, %s", got, reserved.Reserved)
+	}
+	if got := a.devicesOf(now, nil).Devices[0].CPUs; got != all.Minus(reserved.Reserved) {
+		t.Errorf("the device has CPUs %s, and %s are reserved", got, reserved.Reserved)
 	}
 }
