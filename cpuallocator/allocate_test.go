@@ -496,3 +496,50 @@ func TestClone(t *testing.T) {
 		free.Remove(3 * n % 32)
 	}
 }
+
+// CPUs have higher numbers, on both sides of those that sets keep elsewhere: the result is the
+// same, with higher numbers.
+func TestHighNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		q := requestsOn(t, grids(t, 48), 48)
+		shift := rapid.SampledFrom([]int{1000, 1024, 5000, cpuset.MaxCPUs - 48}).Draw(t, "shift")
+		higher := func(s cpuset.Set) (out cpuset.Set) {
+			for cpu := range s.All() {
+				out.Add(cpu + shift)
+			}
+			return out
+		}
+		o := topology.Options{Offline: higher(q.topo.Offline()), Distances: map[int]map[int]int{}}
+		for i, a := range q.topo.Nodes() {
+			o.Distances[a.ID] = map[int]int{}
+			for j, b := range q.topo.Nodes() {
+				o.Distances[a.ID][b.ID] = q.topo.Distance(i, j)
+			}
+		}
+		cpus := slices.Clone(q.topo.CPUs())
+		for i := range cpus {
+			cpus[i].ID += shift
+		}
+		topo, err := topology.New(cpus, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if topo, err = topo.WithOnline(higher(q.topo.Online())); err != nil {
+			t.Fatal(err)
+		}
+		want, refused := New(q.topo).Allocate(q.free, q.held, q.r)
+		high := q.r
+		high.Keep = higher(q.r.Keep)
+		var held []Held
+		for _, h := range q.held {
+			held = append(held, Held{CPUs: higher(h.CPUs), Exclusive: h.Exclusive})
+		}
+		got, refusal := New(topo).Allocate(higher(q.free), held, high)
+		if (refused == nil) != (refusal == nil) || refused != nil && refused.Code != refusal.Code {
+			t.Fatalf("%v became %v", refused, refusal)
+		}
+		if got.CPUs != higher(want.CPUs) || got.Withheld != higher(want.Withheld) {
+			t.Fatalf("%s and %s withheld became %s and %s", want.CPUs, want.Withheld, got.CPUs, got.Withheld)
+		}
+	})
+}

@@ -45,7 +45,7 @@ type question struct {
 
 // scratch is overwritten by every request.
 type scratch struct {
-	avail cpuset.Set // free CPUs without Keep
+	avail cpuWords // free CPUs without Keep
 	perCore
 	perNode
 	group []groupSum
@@ -192,15 +192,11 @@ func (a *Allocator) solveRequest(r *Request) (Result, *Error) {
 // read counts the free CPUs and those of Keep, core by core.
 func (a *Allocator) read(free *cpuset.Set, r *Request) {
 	s, m := &a.s, a.m
-	s.avail = *free
 	a.q.kept = 0
 	for w := range m.words {
-		if kept := r.Keep.Word(w); kept != 0 {
-			a.q.kept += bits.OnesCount64(kept)
-		}
-	}
-	if a.q.kept > 0 {
-		s.avail.RemoveSet(&r.Keep)
+		kept := r.Keep.Word(w)
+		s.avail[w] = free.Word(w) &^ kept
+		a.q.kept += bits.OnesCount64(kept)
 	}
 	clear(s.l3raw)
 	clear(s.keep)
@@ -213,9 +209,9 @@ func (a *Allocator) read(free *cpuset.Set, r *Request) {
 	raws, foreign := s.raw[:n], s.foreign[:n]
 	for i := range m.cores {
 		c := &m.cores[i]
-		raw := bitOf(&s.avail, c.first) + bitOf(&s.avail, c.last)&c.second
+		raw := s.avail.bit(c.first) + s.avail.bit(c.last)&c.second
 		if m.threads > 2 {
-			raw = countIn(&s.avail, c.cpus)
+			raw = s.avail.count(c.cpus)
 		}
 		raws[i], foreign[i] = raw, raw < c.on
 		s.node[c.node].raw += int32(raw)
@@ -230,25 +226,32 @@ func (a *Allocator) read(free *cpuset.Set, r *Request) {
 // readKept counts the CPUs of Keep, core by core.
 func (a *Allocator) readKept(kept *cpuset.Set) {
 	s, m := &a.s, a.m
+	var words cpuWords
+	for w := range m.words {
+		words[w] = kept.Word(w)
+	}
 	for i := range m.cores {
 		c := &m.cores[i]
-		keep := countIn(kept, c.cpus)
+		keep := words.count(c.cpus)
 		s.keep[i], s.foreign[i] = keep, s.raw[i]+keep < c.on
 		s.node[c.node].kept += int32(keep)
 	}
 }
 
-// countIn is how many of some CPUs are in a set.
-func countIn(set *cpuset.Set, cpus []int16) (n int16) {
-	for _, cpu := range cpus {
-		n += bitOf(set, cpu)
-	}
-	return n
+// cpuWords are the CPUs of a set that the machine may have, where every request looks each of them up.
+type cpuWords [cpuset.Words]uint64
+
+// bit is 1 if the CPU is in the set; the mask avoids a bounds check.
+func (w *cpuWords) bit(cpu int16) int16 {
+	return int16(w[int(cpu)>>6&(cpuset.Words-1)] >> (cpu & 63) & 1)
 }
 
-// bitOf is 1 if the set has a CPU of the machine; the mask avoids a bounds check.
-func bitOf(set *cpuset.Set, cpu int16) int16 {
-	return int16(set.Word(int(cpu)>>6&(cpuset.Words-1)) >> (cpu & 63) & 1)
+// count is how many of some CPUs are in the set.
+func (w *cpuWords) count(cpus []int16) (n int16) {
+	for _, cpu := range cpus {
+		n += w.bit(cpu)
+	}
+	return n
 }
 
 // mark finds the cores of PCPULevel owners, and the cores and nodes that the request's exclusive

@@ -196,7 +196,7 @@ func (a *Allocator) pickSpread(n int) {
 func (a *Allocator) nextOf(core int) int {
 	skip := a.s.take[core]
 	for _, cpu := range a.m.cores[core].cpus {
-		if a.s.avail.Has(int(cpu)) {
+		if a.s.avail.bit(cpu) > 0 {
 			if skip == 0 {
 				return int(cpu)
 			}
@@ -223,7 +223,7 @@ func (a *Allocator) result(r *Request) Result {
 			continue
 		}
 		for _, cpu := range c.cpus {
-			if left > 0 && s.avail.Has(int(cpu)) {
+			if left > 0 && s.avail.bit(cpu) > 0 {
 				out.CPUs.Add(int(cpu))
 				left--
 			}

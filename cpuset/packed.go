@@ -12,15 +12,16 @@ type Packed string
 
 // Pack makes a Packed of a set.
 func (s *Set) Pack() Packed {
-	words := 0
-	for k, some := range s.some {
-		if some != 0 {
-			words = k<<6 + bits.Len64(some)
-		}
+	n := wordCount
+	if !s.reaches() {
+		n = nearWords
 	}
-	text := make([]byte, 0, 8*words)
-	for _, w := range s.w[:words] {
-		text = binary.LittleEndian.AppendUint64(text, w)
+	for n > 0 && s.Word(n-1) == 0 {
+		n--
+	}
+	text := make([]byte, 0, 8*n)
+	for i := range n {
+		text = binary.LittleEndian.AppendUint64(text, s.Word(i))
 	}
 	return Packed(text)
 }
@@ -33,19 +34,29 @@ func (p Packed) Set() (s Set) {
 
 // AddPacked adds the CPUs of a packed set.
 func (s *Set) AddPacked(p Packed) {
-	for i := 0; 8*i < len(p); i++ {
-		if w := p.word(i); w != 0 {
-			s.w[i] |= w
-			k, bit := place(i)
-			s.some[k] |= bit
+	for i := 0; i < nearWords && 8*i < len(p); i++ {
+		s.near[i] |= p.word(i)
+	}
+	if 8*nearWords < len(p) {
+		far := s.beyond()
+		for i := nearWords; 8*i < len(p); i++ {
+			far[i-nearWords] |= p.word(i)
 		}
+		s.setBeyond(&far)
 	}
 }
 
 // RemovePacked takes the CPUs of a packed set out.
 func (s *Set) RemovePacked(p Packed) {
-	for i := 0; 8*i < len(p); i++ {
-		s.clear(i, p.word(i))
+	for i := 0; i < nearWords && 8*i < len(p); i++ {
+		s.near[i] &^= p.word(i)
+	}
+	if 8*nearWords < len(p) && s.reaches() {
+		far := s.beyond()
+		for i := nearWords; 8*i < len(p); i++ {
+			far[i-nearWords] &^= p.word(i)
+		}
+		s.setBeyond(&far)
 	}
 }
 

@@ -303,11 +303,11 @@ func (m *Machine) lastCores(cpus *cpuset.Set, n int) (chosen cpuset.Set) {
 			n -= len(core)
 		}
 	}
-	rest := slices.Collect(cpus.All())
-	for _, cpu := range slices.Backward(rest) {
-		if n > 0 && !chosen.Has(cpu) {
+	rest := cpus.Minus(chosen)
+	skip := rest.Count() - n
+	for cpu := range rest.All() {
+		if skip--; skip < 0 {
 			chosen.Add(cpu)
-			n--
 		}
 	}
 	return chosen

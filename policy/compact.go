@@ -61,7 +61,7 @@ func (m *Machine) betterPlace(h *holder) (*grant, string) {
 	r := *p.in.request
 	r.CPUs = was.request.CPUs
 	free := m.freeFor(h).Or(all).Minus(m.cfg.reserved())
-	found, err := m.searchIn(&free, h, r)
+	found, err := m.searchIn(free, h, r)
 	if err != nil || found.CPUs.Count() != was.cpus.Count() {
 		return nil, ""
 	}

@@ -156,7 +156,7 @@ func (m *Machine) usedBy(p *pod) cpuset.Set {
 // question is a request to the allocator, with the inputs that stay the same between two attempts.
 type question struct {
 	m       *Machine
-	free    *cpuset.Set
+	free    cpuset.Set
 	held    []cpuallocator.Held
 	devices cpuset.Set // NUMA node IDs of the pod's devices that have CPUs too
 }
@@ -165,12 +165,12 @@ type question struct {
 // anything.
 func (m *Machine) search(c claim, r *cpuallocator.Request) (cpuallocator.Result, *Refusal) {
 	free := m.freeFor(c.holder)
-	first, err := m.searchIn(&free, c.holder, *r)
+	first, err := m.searchIn(free, c.holder, *r)
 	if err != nil || !m.breaksFloors(c, &first, &r.Keep) {
 		return first, err
 	}
 	free = m.spare(c, free)
-	if second, err := m.searchIn(&free, c.holder, *r); err == nil {
+	if second, err := m.searchIn(free, c.holder, *r); err == nil {
 		return second, nil
 	}
 	return first, nil
@@ -182,7 +182,7 @@ func (m *Machine) breaksFloors(c claim, found *cpuallocator.Result, keep *cpuset
 	return len(m.bound) > 0 && m.keepsFloors(c, found.CPUs.Or(found.Withheld).Minus(*keep)) != nil
 }
 
-func (m *Machine) searchIn(free *cpuset.Set, h *holder, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
+func (m *Machine) searchIn(free cpuset.Set, h *holder, r cpuallocator.Request) (cpuallocator.Result, *Refusal) {
 	p, q := h.pod, question{m: m, free: free, held: m.held(h)}
 	if !r.Keep.IsEmpty() {
 		return q.ask(&r)
@@ -199,7 +199,7 @@ func (m *Machine) searchIn(free *cpuset.Set, h *holder, r cpuallocator.Request) 
 }
 
 func (q *question) ask(r *cpuallocator.Request) (cpuallocator.Result, *Refusal) {
-	return q.m.alloc.Allocate(*q.free, q.held, *r)
+	return q.m.alloc.Allocate(q.free, q.held, *r)
 }
 
 // nearMemory keeps a pod that has to be on one NUMA node off nodes without memory.

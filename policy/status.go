@@ -330,7 +330,7 @@ func (m *Machine) honourNodes(h *holder, n int) (*grant, *Refusal) {
 	var cpus cpuset.Set
 	r := *p.in.request
 	free := m.freeFor(h)
-	q := question{m: m, free: &free, held: m.held(h)}
+	q := question{m: m, free: free, held: m.held(h)}
 	for node := range s.nodes.All() {
 		if s.milli[node] == 0 {
 			continue
