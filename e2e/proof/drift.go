@@ -245,8 +245,10 @@ func (n *node) makeChange(ctx context.Context, m change,
 			switch {
 			case err != nil || counted:
 				return took, seen, err
-			case seen || took > repairWait:
+			case took > repairWait:
 				return took, seen, errors.New("it came back and was not counted")
+			case seen: // what is repaired in the kernel is counted a moment later
+				continue
 			}
 			// Systemd answers before it writes: what was seen may be from before the change.
 			if err := n.Inject(ctx, map[string]any{"audit": struct{}{}}); err != nil {
