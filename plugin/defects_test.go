@@ -479,6 +479,9 @@ var defects = []struct {
 	{"D291", 73007010, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Panics, sim.Kills,
 		sim.Reconnects, sim.Unsaid, sim.Unplugs}, sim.PropGrant, false,
 		"what a resize told one container is not believed where another was created without a daemon"},
+	{"D292", 74068083, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
+		sim.Panics, sim.Disk, sim.Kills}, sim.PropGrant, false,
+		"where no mask can be read, CPUs that a resize gave to a new owner go back to the old one"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -27,9 +27,13 @@ func (r *recovery) distrust(found []*running) {
 			if sure[p.pod.UID] {
 				confirmed.add(p.kernel)
 			}
-			// A pod that the file does not name came after it, and so did its mask.
+			// A pod that the file does not name came after it, and so did its mask, and what it was told.
 			if _, named := r.saved[p.pod.UID]; !named {
-				r.newer.AddSet(&p.kernel)
+				has := p.kernel
+				if has.IsEmpty() && !p.mixed {
+					has = r.storedBy(p)
+				}
+				r.newer.AddSet(&has)
 			}
 		}
 	}

@@ -47,7 +47,7 @@ type recovery struct {
 	pool     cpuset.Set                   // the shared pool before the start, as derived from masks
 	slice    cpuset.Set                   // the same by the mask of its slice alone; empty: it has none
 	owners   cpuset.Set                   // CPUs of owners by masks or by the state file
-	newer    cpuset.Set                   // CPUs of owners that the state file does not name
+	newer    cpuset.Set                   // CPUs of owners that the state file does not name, by mask, else by store
 	found    []*running                   // all pods
 	observed map[string]*cgroup.Effective // what was read, by path; nil: no mask
 	resized  []policy.PodResized          // resizes that happened without a daemon
