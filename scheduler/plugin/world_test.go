@@ -205,7 +205,6 @@ func (w *world) bind(a core.Action) (bool, runtime.Object, error) {
 func (w *world) arrive(pod *v1.Pod) {
 	w.mu.Lock()
 	w.n++
-	w.bound[pod.Name], w.uids[pod.Name] = pod.Spec.NodeName, string(pod.UID)
 	m := w.nodes[pod.Spec.NodeName]
 	if m.Machine != nil {
 		asked := kube.PodOf(pod)
@@ -220,6 +219,9 @@ func (w *world) arrive(pod *v1.Pod) {
 	if !hold {
 		w.publish(pod.Spec.NodeName)
 	}
+	w.mu.Lock() // at last: whoever sees the pod here may take back what the node says of it
+	w.bound[pod.Name], w.uids[pod.Name] = pod.Spec.NodeName, string(pod.UID)
+	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
 	default:
