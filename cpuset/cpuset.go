@@ -2,9 +2,9 @@
 //
 // A Set is a plain value: it is copied by assignment and compared with ==. The zero
 // Set is empty. It has room for the CPU numbers 0 to MaxCPUs-1, the most that Linux can
-// be built for on any architecture. No operation on CPUs below 1,024 allocates, and a copy
-// is 136 bytes; higher ones are kept in a table of the process, where an operation looks
-// its result up.
+// be built for on any architecture. A copy is 136 bytes, and no operation that makes a Set
+// of CPUs below 1,024 allocates; higher ones are kept in a table of the process, where an
+// operation looks its result up.
 //
 //	shared := online.Minus(exclusive)
 //	fmt.Println(shared) // 0-3,8-11
