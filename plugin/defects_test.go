@@ -482,6 +482,9 @@ var defects = []struct {
 	{"D292", 74068083, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
 		sim.Panics, sim.Disk, sim.Kills}, sim.PropGrant, false,
 		"where no mask can be read, CPUs that a resize gave to a new owner go back to the old one"},
+	{"D295", 74077664, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
+		sim.Panics, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock, sim.Unplugs}, sim.PropGrant, false,
+		"the world saw that offline CPUs had cost an owner its own only once it had got others"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

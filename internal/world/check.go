@@ -478,6 +478,7 @@ func (w *World) settleRound() {
 		w.drain()
 	}
 	w.announceCPUs()
+	w.check(Choice{Do: "settle"}) // what offline CPUs cost, before others give some up
 	for _, p := range slices.Clone(w.node.pods) {
 		for range 3 { // a sandbox, a container, its start
 			if w.node.pod(p.Name) == p {
