@@ -87,6 +87,9 @@ type Recovered struct {
 	Doubt int `json:"doubt,omitempty"`
 	// Request is the requested number of CPUs; 0: as many as CPUs has.
 	Request int `json:"request,omitempty"`
+	// ResizedTo is how many of CPUs the pod requests since a resize to fewer that no daemon saw; 0: there was none.
+	// The others are free at once, so that no owner loses its CPUs for want of them.
+	ResizedTo int `json:"resizedTo,omitempty"`
 	// Reasons are the node's policies that decided at that time; they may have changed since.
 	Reasons string `json:"reasons,omitempty"`
 	// BoundNode is the NUMA node ID whose shared pool an LS pod is bound to, AnyNode if it is bound

@@ -268,10 +268,6 @@ func (m *Machine) adopt(h *holder, r *Recovered) bool {
 			return false
 		}
 	}
-	left := m.pools.Shared.Or(m.pools.Foreign).Minus(all) // claims may have taken the whole pool since
-	if left.IsEmpty() {
-		return false
-	}
 	request := *p.in.request
 	if request.CPUs = r.Request; request.CPUs == 0 {
 		request.CPUs = owned.Count()
@@ -281,11 +277,6 @@ func (m *Machine) adopt(h *holder, r *Recovered) bool {
 		if used, _ := m.coresOf(placed); used < placed.Count() {
 			request.SMT = cpuallocator.SMTNone // isolation was configured later: what it has is not isolated
 		}
-	}
-	// The runtime may still report the sums from before a resize; the kernel has the current ones.
-	whole := int64(request.CPUs) * 1000
-	if h.name == "" {
-		p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
 	}
 	h.grant = m.grantOf(h, owned, request)
 	if request.SMT == cpuallocator.SMTIsolate {
@@ -297,6 +288,22 @@ func (m *Machine) adopt(h *holder, r *Recovered) bool {
 		}
 	}
 	h.grant.lost = r.LostNodes
+	if n := r.ResizedTo; n > 0 && n < request.CPUs {
+		if g, err := m.shrink(h, n); err == nil {
+			h.grant = g
+		}
+	}
+	all = all.And(h.grant.all())
+	left := m.pools.Shared.Or(m.pools.Foreign).Minus(all) // claims may have taken the whole pool since
+	if left.IsEmpty() {
+		h.grant = nil
+		return false
+	}
+	// The runtime may still report the sums from before a resize; the kernel has the current ones.
+	whole := int64(h.grant.request.CPUs) * 1000
+	if h.name == "" {
+		p.resources = &Resources{RequestMilli: whole, LimitMilli: whole}
+	}
 	p.in.reasons = r.Reasons
 	return true
 }

@@ -237,6 +237,31 @@ func TestIsolationThatIsConfiguredLater(t *testing.T) {
 	}
 }
 
+// CPUs that an owner has given up while no daemon ran leave another one its own where no CPU is in the pool otherwise,
+// whichever of them comes first.
+func TestWhatAnOwnerGaveUpWithoutADaemonIsThePools(t *testing.T) {
+	m := small(t, Config{})
+	online := m.topo.Online()
+	half := cpuset.Range(0, online.Count()/2-1)
+	rest := online.Minus(half)
+	for _, first := range []string{"shrank", "other"} {
+		m := small(t, Config{})
+		shrank, other := lsr("shrank", int64(half.Count())*1000, nil), lsr("other", int64(rest.Count())*1000, nil)
+		shrank.Recovered = &Recovered{From: fromState, CPUs: &half, ResizedTo: 1}
+		other.Recovered = &Recovered{From: fromState, CPUs: &rest}
+		shrank.CreatedAt, other.CreatedAt = time.Unix(2, 0), time.Unix(2, 0)
+		if first == "shrank" {
+			shrank.CreatedAt = time.Unix(1, 0)
+		} else {
+			other.CreatedAt = time.Unix(1, 0)
+		}
+		told(t, m, Synchronized{Pods: []Pod{shrank, other}})
+		if a, b := m.pods["shrank"].grant, owns(m, "other"); a == nil || a.cpus.Count() != 1 || b != rest.String() {
+			t.Errorf("%s came first: one owns %s, the other %s of its %s", first, owns(m, "shrank"), b, rest)
+		}
+	}
+}
+
 // An owner that healed after its container was restarted keeps its CPUs over a restart of the
 // daemon, although the runtime still lists the run whose limit was not its request.
 func TestAHealedOwnerIsNotJudgedByAnOldRun(t *testing.T) {

@@ -319,8 +319,12 @@ func (r *recovery) place(found []*running) {
 				continue
 			}
 			p.pod.Recovered = narrowed(r.placeOf(p), r.saved[p.pod.UID].Narrowed)
-			if p.pod.Recovered != nil {
-				p.owned = ownedBy(p.pod.Recovered)
+			if p.pod.Recovered == nil {
+				continue
+			}
+			p.owned = ownedBy(p.pod.Recovered)
+			if p.all && p.asks%1000 == 0 && p.asks < r.owned(p) {
+				p.pod.Recovered.ResizedTo = int(p.asks / 1000)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
@@ -66,6 +67,33 @@ func TestWhichNodeASharedPodIsBoundTo(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: bound to node %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// A resize to fewer CPUs that no daemon saw is part of the answer if it is read in time. If it is read later, it is
+// followed and corrects nothing: the pod may have been resized again meanwhile.
+func TestAResizeToFewerThatNoDaemonSaw(t *testing.T) {
+	had := cpuset.Range(0, 3)
+	p := lsr("a", 4000)
+	listed := Inventory{Pods: []policy.Pod{p}, Containers: []policy.Container{mainOf(p)}}
+	seen := map[query]reading{queryOf(&p): {e: cgroup.Effective{OwnCPUs: had, QuotaMilli: 1000}}}
+	none := func(string) bool { return false }
+	for _, inTime := range []bool{true, false} {
+		taken := newTaking(recovery{reader: seenReader(nil), topo: grid(t, testGrid),
+			saved: map[string]state.Pod{p.UID: {UID: p.UID, CPUs: had}}}, listed, false, nil)
+		read, to := map[query]reading(nil), 0
+		if inTime {
+			read, to = seen, 1
+		}
+		out := taken.answer(read, none)
+		if got := out.event.Pods[0].Recovered; *got.CPUs != had || got.ResizedTo != to {
+			t.Errorf("read in time %t: answered with %s, resized to %d", inTime, got.CPUs, got.ResizedTo)
+		}
+		c := taken.correct(seen, none)
+		if len(c.corrected.Pods) > 0 || len(out.resized)+len(c.resized) != 1 {
+			t.Errorf("read in time %t: corrected %+v, resized %+v and %+v", inTime, c.corrected.Pods, out.resized,
+				c.resized)
 		}
 	}
 }

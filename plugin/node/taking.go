@@ -368,6 +368,15 @@ type changes struct {
 	resized   []policy.PodResized
 }
 
+// otherPlace reports whether a pod has another place than it was answered with. A resize is followed as such.
+func otherPlace(before, now *policy.Recovered) bool {
+	if before != nil {
+		was := *before
+		was.ResizedTo, before = now.ResizedTo, &was
+	}
+	return !reflect.DeepEqual(before, now)
+}
+
 // correct compares the reads so far with the answer. Cgroups whose reads were dropped because they
 // were written stay as answered.
 func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool) changes {
@@ -385,7 +394,7 @@ func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool)
 			continue
 		}
 		listed[p.UID] = true
-		if before.Unread || !t.known(p.UID) && p.Recovered != nil && !reflect.DeepEqual(before.Recovered, p.Recovered) {
+		if before.Unread || !t.known(p.UID) && p.Recovered != nil && otherPlace(before.Recovered, p.Recovered) {
 			c.corrected.Pods = append(c.corrected.Pods, policy.Correction{UID: p.UID, Recovered: p.Recovered})
 		}
 		if before.Unread { // it has no decision before this correction, so the tree has none of its cgroups
