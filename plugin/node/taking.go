@@ -321,11 +321,12 @@ func (t *taking) answer(seen map[query]reading, unread func(uid string) bool) ta
 }
 
 // guesses are the answered containers, by ID, that may have a limit of ours and are not read, or their pods are not.
+// Where the policy knows a limit already, it keeps that one: it is no guess.
 func (t *taking) guesses(seen map[query]reading) map[string]policy.Container {
 	pods, reader, guessed := t.podsBySandbox(), seenReader(seen), map[string]policy.Container{}
 	for id, c := range t.limits {
 		p := pods[c.Sandbox]
-		if p == nil || !mayBeOurs(p) {
+		if p == nil || !mayBeOurs(p) || t.limitKnown(p.UID, id) {
 			continue
 		}
 		_, err := reader.Effective(c.CgroupPath)
