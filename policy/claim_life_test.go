@@ -86,8 +86,8 @@ func (l *life) isOwed(e *ClaimPrepared) bool {
 		return false
 	}
 	bind, source := l.m.nodeBind()
-	if source != "" && (bind == cpuallocator.FullPCPUs || r.Bind != nil) {
-		return false
+	if source != "" && (bind == cpuallocator.FullPCPUs || r.Bind != nil || r.CPUs > 1) {
+		return false // cores may be left that are too few to spread over, or not whole
 	}
 	s := &c.ClaimShares[at]
 	return r.CPUs <= l.m.owed(s) && l.missing(cpuset.Set{})[at] == 0
@@ -108,7 +108,8 @@ func (l *life) missing(given cpuset.Set) []int {
 		for _, c := range l.m.claims {
 			for _, p := range c.parts {
 				if p.grant != nil {
-					all := p.grant.all().And(l.m.topo.Online()).Minus(given) // offline is missing in any case
+					// One that is offline, or that kubelet has reserved since, is missing in any case.
+					all := p.grant.all().And(l.m.topo.Online()).Minus(given).Minus(l.m.cfg.reserved())
 					owed -= all.CountAnd(&s.Within)
 				}
 			}
