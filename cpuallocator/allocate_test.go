@@ -543,3 +543,28 @@ func TestHighNumbers(t *testing.T) {
 		}
 	})
 }
+
+// TestManyCoresInOneL3: cores are counted in small fields of a word, which would overflow.
+func TestManyCoresInOneL3(t *testing.T) {
+	const cores = 3000
+	m := build(t, topology.Grid{Sockets: 1, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: cores, ThreadsPerCore: 2,
+		Numbering: topology.Split})
+	a, free := New(m), m.Online()
+	for cpu := range 100 {
+		free.Remove(cpu) // of 100 cores one thread is left
+	}
+	for _, c := range []struct{ cpus, onCores int }{{2 * (cores - 100), cores - 100}, {2*cores - 100, cores}} {
+		got, err := a.Allocate(free, nil, Request{CPUs: c.cpus})
+		if err != nil {
+			t.Fatal(err)
+		}
+		on := map[int]bool{}
+		for cpu := range got.CPUs.All() {
+			on[m.CoreOf(cpu)] = true
+		}
+		if got.CPUs.Count() != c.cpus || !got.CPUs.SubsetOf(&free) || len(on) != c.onCores {
+			t.Errorf("%d CPUs asked for: got %d on %d cores, want them on %d", c.cpus, got.CPUs.Count(), len(on),
+				c.onCores)
+		}
+	}
+}

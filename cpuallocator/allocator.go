@@ -63,11 +63,9 @@ type scratch struct {
 
 // perCore is by core rank.
 type perCore struct {
-	raw     []int16 // free CPUs of the core, without Keep
-	keep    []int16 // CPUs of Keep
-	foreign []bool  // another owner has a CPU of the core
-	beside  []bool  // a PCPULevel owner has a CPU of the core
-	bad     []bool  // the core belongs to an owner to be avoided
+	raw   []int16 // free CPUs of the core, without Keep
+	keep  []int16 // CPUs of Keep
+	state []coreState
 
 	sort   []uint8 // the cost class of the core's CPUs, if it has usable ones
 	usable []int16 // CPUs of the core that the search may take
@@ -77,10 +75,32 @@ type perCore struct {
 
 func newPerCore(cores int) perCore {
 	return perCore{
-		raw: make([]int16, cores), keep: make([]int16, cores),
-		foreign: make([]bool, cores), beside: make([]bool, cores), bad: make([]bool, cores),
+		raw: make([]int16, cores), keep: make([]int16, cores), state: make([]coreState, cores),
 		sort: make([]uint8, cores), usable: make([]int16, cores), had: make([]int16, cores), take: make([]int16, cores),
 	}
+}
+
+// coreState is what is known of a core before the search.
+type coreState uint8
+
+const (
+	stateForeign coreState = 1 << iota // another owner has a CPU of the core
+	statePCPU                          // a PCPULevel owner has a CPU of the core
+	stateLone                          // it has one thread
+	stateBad                           // the core belongs to an owner to be avoided
+)
+
+// foreign reports whether another owner has a CPU of the core, besideOwner whether a PCPULevel owner has.
+func (c coreState) foreign() bool     { return c&stateForeign != 0 }
+func (c coreState) besideOwner() bool { return c&(stateForeign|statePCPU) == stateForeign|statePCPU }
+func (c coreState) bad() bool         { return c&stateBad != 0 }
+
+// withForeign is the state with stateForeign set or not.
+func (c coreState) withForeign(foreign bool) coreState {
+	if c &^= stateForeign; foreign {
+		c |= stateForeign
+	}
+	return c
 }
 
 // perNode is by node rank.
@@ -158,7 +178,7 @@ func (a *Allocator) Shrink(have cpuset.Set, r Request) (Result, *Error) {
 		// The withheld siblings belong to the owner, too.
 		for i := range a.m.cores {
 			if a.s.raw[i] > 0 {
-				a.s.raw[i], a.s.foreign[i] = a.m.cores[i].on, false
+				a.s.raw[i], a.s.state[i] = a.m.cores[i].on, a.s.state[i].withForeign(false)
 			}
 		}
 	}
@@ -205,17 +225,24 @@ func (a *Allocator) read(free *cpuset.Set, r *Request) {
 		s.node[i].raw, s.node[i].kept = 0, 0
 		s.nodeOK[i] = !a.q.named || r.Nodes.Has(m.nodes[i].id)
 	}
-	n := len(m.cores)
-	raws, foreign := s.raw[:n], s.foreign[:n]
-	for i := range m.cores {
-		c := &m.cores[i]
-		raw := s.avail.bit(c.first) + s.avail.bit(c.last)&c.second
-		if m.threads > 2 {
-			raw = s.avail.count(c.cpus)
+	many := m.threads > 2
+	for k := range m.runs {
+		run := &m.runs[k]
+		places := m.places[run.first:run.end]
+		raws, states := s.raw[run.first:][:len(places)], s.state[run.first:][:len(places)]
+		sum := int32(0)
+		for i := range places {
+			p := &places[i]
+			raw := s.avail.bit(p.first) + s.avail.bit(p.last)&p.second
+			if many {
+				raw = s.avail.count(m.cores[run.first+i].cpus)
+			}
+			raws[i] = raw
+			states[i] = p.state | coreState(uint16(raw-p.on)>>15) // stateForeign if raw < p.on, without a branch
+			sum += int32(raw)
 		}
-		raws[i], foreign[i] = raw, raw < c.on
-		s.node[c.node].raw += int32(raw)
-		s.l3raw[c.l3] += int32(raw)
+		s.node[run.node].raw += sum
+		s.l3raw[run.l3] += sum
 	}
 	if a.q.kept > 0 {
 		a.readKept(&r.Keep)
@@ -233,7 +260,7 @@ func (a *Allocator) readKept(kept *cpuset.Set) {
 	for i := range m.cores {
 		c := &m.cores[i]
 		keep := words.count(c.cpus)
-		s.keep[i], s.foreign[i] = keep, s.raw[i]+keep < c.on
+		s.keep[i], s.state[i] = keep, s.state[i].withForeign(s.raw[i]+keep < c.on)
 		s.node[c.node].kept += int32(keep)
 	}
 }
@@ -259,8 +286,6 @@ func (w *cpuWords) count(cpus []int16) (n int16) {
 // then avoids the cores of both kinds of owners.
 func (a *Allocator) mark(held []Held, policy ExclusivePolicy) {
 	s, m := &a.s, a.m
-	clear(s.bad)
-	clear(s.beside)
 	clear(s.violated)
 	for i := range held {
 		h := &held[i]
@@ -270,14 +295,20 @@ func (a *Allocator) mark(held []Held, policy ExclusivePolicy) {
 			continue
 		}
 		violated := bad && h.Exclusive == NUMANodeLevel
+		var state coreState
+		if owner {
+			state |= statePCPU
+		}
+		if bad {
+			state |= stateBad
+		}
 		for w := range m.words {
 			for word := h.CPUs.Word(w); word != 0; word &= word - 1 {
 				c := m.coreOf[w<<6+bits.TrailingZeros64(word)]
 				if c < 0 {
 					continue
 				}
-				s.beside[c] = s.beside[c] || owner
-				s.bad[c] = s.bad[c] || bad
+				s.state[c] |= state
 				if violated {
 					s.violated[m.cores[c].node] = true
 				}

@@ -62,7 +62,7 @@ func (a *Allocator) askIfEmpty(r *Request, n int) extent {
 	copy(s.before, s.raw)
 	copy(s.before[cores:], s.keep)
 	for i := range a.m.cores {
-		s.raw[i], s.keep[i], s.foreign[i] = a.m.cores[i].on, 0, false
+		s.raw[i], s.keep[i], s.state[i] = a.m.cores[i].on, 0, s.state[i].withForeign(false)
 	}
 	a.q.mode, a.q.kept, a.q.exclusive = a.baseMode(r), 0, ExclusiveNone
 	need := a.m.extent()
@@ -77,7 +77,7 @@ func (a *Allocator) askIfEmpty(r *Request, n int) extent {
 	copy(s.raw, s.before)
 	copy(s.keep, s.before[cores:])
 	for i := range a.m.cores {
-		s.foreign[i] = s.raw[i]+s.keep[i] < a.m.cores[i].on
+		s.state[i] = s.state[i].withForeign(s.raw[i]+s.keep[i] < a.m.cores[i].on)
 	}
 	a.q = q
 	a.q.mode = a.baseMode(r)

@@ -162,7 +162,7 @@ func (a *Allocator) shape(r *Request, n int) *Error {
 			}
 			s.usable[i] = min(s.usable[i], 1)
 		case a.q.mode == wholeCores && s.keep[i] > 0:
-			if s.foreign[i] {
+			if s.state[i].foreign() {
 				return refuse(SMTAlignmentError,
 					"CPU %d is to be kept and others of its core are taken; whole cores are demanded",
 					m.firstKept(r, i))
@@ -199,7 +199,7 @@ func (a *Allocator) settle(core int, k int16) {
 	s.had[core] += k
 	s.usable[core] -= k
 	a.q.want -= int(k)
-	if s.bad[core] {
+	if s.state[core].bad() {
 		a.q.settledBad += int32(k)
 	}
 }
@@ -244,6 +244,9 @@ func (a *Allocator) shapeSpread(n, cores int) *Error {
 
 // checkShape refuses requests if there are too few cores of the kind that their mode needs.
 func (a *Allocator) checkShape(r *Request, n int) *Error {
+	if a.q.mode == anyThreads && !r.BindRequired {
+		return nil // every free CPU may be taken, and there are enough
+	}
 	usable, cores := 0, 0
 	for _, f := range a.s.usable {
 		usable += int(f)

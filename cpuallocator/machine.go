@@ -17,10 +17,8 @@ const maxTableNodes = 10
 // rank: ascending by the lowest online CPU, so that "lowest numbers" is the
 // order of the slices. Whatever has no online CPU is not here.
 type machine struct {
-	cores   []core
-	every   []int16 // all cores
-	coreOf  []int16 // by CPU number; -1 unknown or offline
-	words   int     // 64-CPU words that hold every online CPU
+	coreTables
+	words   int // 64-CPU words that hold every online CPU
 	groups  []group
 	l3s     []l3
 	nodes   []node
@@ -33,6 +31,14 @@ type machine struct {
 	kinds    int       // 2 on a hybrid machine
 	online   int
 	regularity
+}
+
+// coreTables are the cores, in the forms in which requests look at them.
+type coreTables struct {
+	cores  []core
+	places []corePlace // of the cores
+	runs   []run       // all of the cores
+	coreOf []int16     // by CPU number; -1 unknown or offline
 }
 
 // regularity is what holds of every core, node and L3 of a machine: the search is
@@ -49,17 +55,31 @@ func (r *regularity) nested() bool { return r.oneSocket && r.l3InOneNode }
 type core struct {
 	cpus   []int16 // online threads, ascending
 	on     int16
-	second int16 // 1 if the core has a second thread
-	first  int16 // its first thread
-	last   int16 // its last, the second of two
 	kind   uint8
 	node   int16
 	socket int16
 	l3     int16
 	group  int16
-	tally  int16 // group and kind
-	sort   uint8 // where no CPU of it is taken
 }
+
+// corePlace is what every request asks of every core.
+type corePlace struct {
+	first, last int16 // its first thread, and its last: the second of two
+	second      int16 // 1 if the core has a second thread
+	on          int16
+	state       coreState // where no CPU of it is taken
+}
+
+// run is cores in a row, from the rank first up to that of end, that are added up together.
+type run struct {
+	first, end      int
+	tally           int // by group and kind
+	node, l3, group int16
+	kind            uint8
+}
+
+// maxRun is how many cores a run has at most, so that packedSorts can count them.
+const maxRun = 1<<sortBits - 1
 
 // group is the cores that share node, socket and L3: the choice of nodes and L3s
 // does not distinguish them.
@@ -207,7 +227,6 @@ func (m *machine) measure(t *topology.Topology) {
 		c := &m.cores[i]
 		m.threads = max(m.threads, int(c.on))
 		m.online += int(c.on)
-		m.every = append(m.every, int16(i))
 		m.nodes[c.node].cores = append(m.nodes[c.node].cores, int16(i))
 		m.nodes[c.node].online += int(c.on)
 		m.uniform = m.uniform && c.on == m.cores[0].on
@@ -220,11 +239,7 @@ func (m *machine) measure(t *topology.Topology) {
 		if m.kinds == 1 {
 			c.kind = 0
 		}
-		c.first, c.last, c.second = c.cpus[0], c.cpus[c.on-1], min(c.on-1, 1)
-		c.tally, c.sort = c.group*int16(m.kinds)+int16(c.kind), sortWhole
-		if c.on == 1 {
-			c.sort = sortLone
-		}
+		m.addToRun(i)
 	}
 	for _, n := range m.nodes {
 		for _, g := range n.groups {
@@ -242,6 +257,26 @@ func (m *machine) measure(t *topology.Topology) {
 		}
 	}
 }
+
+// addToRun adds the next core to the last run, or begins another.
+func (m *machine) addToRun(i int) {
+	c := &m.cores[i]
+	p := corePlace{first: c.cpus[0], last: c.cpus[c.on-1], second: min(c.on-1, 1), on: c.on}
+	if c.on == 1 {
+		p.state = stateLone
+	}
+	m.places = append(m.places, p)
+	tally := m.tallyOf(c)
+	if n := len(m.runs); n > 0 && m.runs[n-1].tally == tally && i-m.runs[n-1].first < maxRun {
+		m.runs[n-1].end = i + 1
+		return
+	}
+	m.runs = append(m.runs,
+		run{first: i, end: i + 1, node: c.node, l3: c.l3, group: c.group, tally: tally, kind: c.kind})
+}
+
+// tallyOf is where the cores of the group and kind of c are counted.
+func (m *machine) tallyOf(c *core) int { return int(c.group)*m.kinds + int(c.kind) }
 
 // listNodeSets lists every set of nodes in the order of Score: fewest, nearest,
 // fewest sockets, lowest numbers.

@@ -277,10 +277,10 @@ func (a *Allocator) sumSockets(set *nodeSet, sum *nodeSum) {
 				continue
 			}
 			sum.had += int32(a.s.had[i])
-			if !a.s.bad[i] {
+			if !a.s.state[i].bad() {
 				sum.clean += int32(a.s.usable[i])
 			}
-			if !a.q.cleanOnly || !a.s.bad[i] {
+			if !a.q.cleanOnly || !a.s.state[i].bad() {
 				sum.usable += int32(a.s.usable[i])
 				a.s.node[node].within += int32(a.s.usable[i])
 			}
@@ -316,7 +316,7 @@ func (a *Allocator) holdsWhole(set *nodeSet) bool {
 // countSizes counts the cores of a node by the number of threads that they offer.
 func (a *Allocator) countSizes(set *nodeSet, node int16) {
 	for _, i := range a.m.nodes[node].cores {
-		if set.allows(a.m.cores[i].socket) && !(a.q.cleanOnly && a.s.bad[i]) {
+		if set.allows(a.m.cores[i].socket) && !(a.q.cleanOnly && a.s.state[i].bad()) {
 			a.s.l3.sizes[a.s.usable[i]]++
 		}
 	}
@@ -464,7 +464,7 @@ func (a *Allocator) settleClean() {
 	s.nodes.settled = settlement{done: true, want: a.q.want}
 	for i := range a.m.cores {
 		c := &a.m.cores[i]
-		if s.nodes.in[c.node] && s.nodes.socket[c.socket] && !s.bad[i] {
+		if s.nodes.in[c.node] && s.nodes.socket[c.socket] && !s.state[i].bad() {
 			a.settle(i, s.usable[i])
 		}
 	}

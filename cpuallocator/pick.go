@@ -10,6 +10,7 @@ import (
 type picker struct {
 	pool   []int16 // cores that CPUs may come from, ascending
 	open   []bool  // by group: its cores may be in the pool
+	used   []bool  // by group: its cores were in a pool of the request
 	choice []int16
 	table  []price
 	prices [2][]price // by kind, of every number of CPUs
@@ -18,7 +19,7 @@ type picker struct {
 
 func newPicker(m *machine) picker {
 	p := picker{pool: make([]int16, 0, len(m.cores)), open: make([]bool, len(m.groups)),
-		choice: make([]int16, len(m.cores)), tally: make([]sorts, m.kinds)}
+		used: make([]bool, len(m.groups)), choice: make([]int16, len(m.cores)), tally: make([]sorts, m.kinds)}
 	if m.threads > 2 {
 		p.table = make([]price, maxTable)
 		for k := range p.prices {
@@ -39,6 +40,7 @@ func (a *Allocator) materialize() {
 		a.settleClean()
 	}
 	clear(a.s.l3.open)
+	clear(a.s.pick.used)
 	if !s.best.even {
 		a.pickCores(-1, a.q.want)
 		return
@@ -82,6 +84,7 @@ func (a *Allocator) openGroups() {
 		s.pick.open[id] = s.nodes.in[g.node] && s.nodes.socket[g.socket] && s.l3.open[g.l3] &&
 			(node < 0 || int(g.node) == node)
 		if s.pick.open[id] {
+			s.pick.used[id] = true
 			for k := range kinds {
 				s.pick.tally[k].add(&s.tally[id*kinds+k])
 			}
@@ -93,18 +96,16 @@ func (a *Allocator) openGroups() {
 func (a *Allocator) listPool(kind int) {
 	s := &a.s
 	pool, n := s.pick.pool[:cap(s.pick.pool)], 0
-	cores := a.m.every
-	if s.l3.node >= 0 {
-		cores = a.m.nodes[s.l3.node].cores
-	}
-	for _, i := range cores {
-		c := &a.m.cores[i]
-		if !s.pick.open[c.group] || int(c.kind) != kind {
+	for k := range a.m.runs {
+		run := &a.m.runs[k]
+		if !s.pick.open[run.group] || int(run.kind) != kind {
 			continue
 		}
-		pool[n] = i // overwritten unless it counts
-		if s.usable[i] > 0 && !(a.q.cleanOnly && s.bad[i]) {
-			n++
+		for i := run.first; i < run.end; i++ {
+			pool[n] = int16(i) // overwritten unless it counts
+			if s.usable[i] > 0 && !(a.q.cleanOnly && s.state[i].bad()) {
+				n++
+			}
 		}
 	}
 	s.pick.pool = pool[:n]
@@ -216,23 +217,33 @@ func (s *scratch) roomOf(core int) int16 {
 func (a *Allocator) result(r *Request) Result {
 	s := &a.s
 	out := Result{CPUs: r.Keep}
-	for i := range a.m.cores {
-		c := &a.m.cores[i]
-		left := s.take[i]
-		if left+s.keep[i] == 0 {
+	anywhere := a.hasAny()
+	for k := range a.m.runs {
+		run := &a.m.runs[k]
+		if !anywhere && !s.pick.used[run.group] {
 			continue
 		}
-		for _, cpu := range c.cpus {
-			if left > 0 && s.avail.bit(cpu) > 0 {
-				out.CPUs.Add(int(cpu))
-				left--
+		for i := run.first; i < run.end; i++ {
+			if s.take[i]+s.keep[i] > 0 {
+				a.name(&out, i)
 			}
-		}
-		if a.q.mode == isolated && s.take[i]+s.keep[i] > 0 {
-			withhold(&out, c.cpus)
 		}
 	}
 	return out
+}
+
+// name adds the CPUs of a core to a result.
+func (a *Allocator) name(out *Result, core int) {
+	cpus, left := a.m.cores[core].cpus, a.s.take[core]
+	for _, cpu := range cpus {
+		if left > 0 && a.s.avail.bit(cpu) > 0 {
+			out.CPUs.Add(int(cpu))
+			left--
+		}
+	}
+	if a.q.mode == isolated {
+		withhold(out, cpus)
+	}
 }
 
 // withhold adds the siblings of an isolated CPU to the withheld ones.

@@ -48,26 +48,36 @@ func (s *Score) Compare(o *Score) int {
 	if c := s.compareDomains(o); c != 0 {
 		return c
 	}
-	return cmp.Or(
-		cmp.Compare(s.BesideOwner, o.BesideOwner),
-		cmp.Compare(s.Beside, o.Beside),
-		cmp.Compare(s.Strategy, o.Strategy),
-		cmp.Compare(s.Broken, o.Broken),
-		cmp.Compare(s.Leftover, o.Leftover),
-	)
+	switch {
+	case s.BesideOwner != o.BesideOwner:
+		return cmp.Compare(s.BesideOwner, o.BesideOwner)
+	case s.Beside != o.Beside:
+		return cmp.Compare(s.Beside, o.Beside)
+	case s.Strategy != o.Strategy:
+		return cmp.Compare(s.Strategy, o.Strategy)
+	case s.Broken != o.Broken:
+		return cmp.Compare(s.Broken, o.Broken)
+	}
+	return cmp.Compare(s.Leftover, o.Leftover)
 }
 
 // compareNodes compares the fields that the choice of NUMA nodes determines.
 func (s *Score) compareNodes(o *Score) int {
-	return cmp.Or(
-		cmp.Compare(s.ViolatedNodes, o.ViolatedNodes),
-		cmp.Compare(s.ViolatedCPUs, o.ViolatedCPUs),
-		cmp.Compare(s.Uneven, o.Uneven),
-		cmp.Compare(s.Beyond, o.Beyond),
-		cmp.Compare(s.Nodes, o.Nodes),
-		cmp.Compare(s.Distance, o.Distance),
-		cmp.Compare(s.Sockets, o.Sockets),
-	)
+	switch {
+	case s.ViolatedNodes != o.ViolatedNodes:
+		return cmp.Compare(s.ViolatedNodes, o.ViolatedNodes)
+	case s.ViolatedCPUs != o.ViolatedCPUs:
+		return cmp.Compare(s.ViolatedCPUs, o.ViolatedCPUs)
+	case s.Uneven != o.Uneven:
+		return cmp.Compare(s.Uneven, o.Uneven)
+	case s.Beyond != o.Beyond:
+		return cmp.Compare(s.Beyond, o.Beyond)
+	case s.Nodes != o.Nodes:
+		return cmp.Compare(s.Nodes, o.Nodes)
+	case s.Distance != o.Distance:
+		return cmp.Compare(s.Distance, o.Distance)
+	}
+	return cmp.Compare(s.Sockets, o.Sockets)
 }
 
 // compareDomains compares bind policy, kind of core and L3s.

@@ -23,27 +23,40 @@ func (t *sorts) add(o *sorts) {
 	t[5] += o[5]
 }
 
+// packedSorts are sorts of at most maxRun cores in one word.
+type packedSorts uint64
+
+const sortBits = 10 // of a word of numSorts
+
+func (p packedSorts) addTo(t *sorts) {
+	for i := range t {
+		t[i] += int32(p >> (i * sortBits) & (1<<sortBits - 1))
+	}
+}
+
 // newCores is how many of the cores are new to the result.
 func (t *sorts) newCores() int {
 	return int(t[sortLone] + t[sortWhole] + t[sortBeside] + t[sortOwner])
 }
 
-// besideOwner reports whether a PCPULevel owner has a CPU of the core.
-func (s *scratch) besideOwner(core int) bool { return s.beside[core] && s.foreign[core] }
+// sortOfState is the sort of a core of which the result has no CPU anyway, by its state without stateBad.
+var sortOfState = [8]uint8{
+	0:                                    sortWhole,
+	statePCPU:                            sortWhole,
+	stateForeign:                         sortBeside,
+	stateForeign | statePCPU:             sortOwner,
+	stateLone:                            sortLone,
+	stateLone | statePCPU:                sortLone,
+	stateLone | stateForeign:             sortBeside,
+	stateLone | stateForeign | statePCPU: sortOwner,
+}
 
-func (a *Allocator) sortOf(core int) int {
-	s := &a.s
-	switch {
-	case s.had[core] > 0 && s.keep[core] == 0 && !s.foreign[core]:
+// sortOfHad is the sort of a core of which the result has a CPU anyway.
+func (s *scratch) sortOfHad(core int) uint8 {
+	if s.keep[core] == 0 && !s.state[core].foreign() {
 		return sortSettled
-	case s.had[core] > 0:
-		return sortOwn
-	case s.besideOwner(core):
-		return sortOwner
-	case s.foreign[core]:
-		return sortBeside
 	}
-	return int(a.m.cores[core].sort)
+	return sortOwn
 }
 
 // baseSum is the cost of the CPUs that the result has anyway.
@@ -68,55 +81,80 @@ func (a *Allocator) sum() {
 		s.node[i].had = 0
 	}
 	a.q.cleanOnly, s.nodes.settled.stale = false, false
-	n := len(m.cores)
-	usable, had, sorted := s.usable[:n], s.had[:n], s.sort[:n]
-	foreign, beside, bad := s.foreign[:n], s.beside[:n], s.bad[:n]
-	for i := range m.cores {
-		c := &m.cores[i]
-		g := &s.group[c.group]
-		sort := c.sort
-		if foreign[i] {
-			sort = sortBeside
-		}
-		if foreign[i] && beside[i] {
-			sort = sortOwner
-		}
-		if had[i] > 0 {
-			a.sumHad(i, g)
-			s.node[c.node].had += int32(had[i])
-			if usable[i] == 0 {
-				continue
-			}
-			sort = uint8(a.sortOf(i))
-		}
-		f := int32(usable[i])
-		clean := f
-		if bad[i] {
-			clean = 0
-		}
-		g.usable += f
-		g.clean += clean
-		sorted[i] = sort
-		s.tally[c.tally][sort] += min(f, 1)
-		if m.threads > 2 && f > 0 {
-			g.cores += a.coreKey(i, int(sort))
-		}
+	for i := range m.runs {
+		a.sumRun(&m.runs[i])
+	}
+	if a.hasAny() {
+		a.sumHad()
+	}
+	if m.threads > 2 {
+		a.sumCoreKeys()
 	}
 	a.sumGroups()
+}
+
+// hasAny reports whether the result has CPUs anyway: kept or settled ones.
+func (a *Allocator) hasAny() bool { return a.q.want < a.q.asked }
+
+// sumRun adds up the cores of a run, as if the result had no CPU of them.
+func (a *Allocator) sumRun(r *run) {
+	s, g := &a.s, &a.s.group[r.group]
+	usable := s.usable[r.first:r.end]
+	states, sorted := s.state[r.first:][:len(usable)], s.sort[r.first:][:len(usable)]
+	var room, bad int32
+	var counts packedSorts
+	for i, f := range usable {
+		state, sort := states[i], sortOfState[states[i]&7]
+		sorted[i] = sort
+		room += int32(f)
+		bad += int32(f) & -int32(state/stateBad)
+		counts += packedSorts(min(f, 1)) << (sort * sortBits & 63)
+	}
+	g.usable += room
+	g.clean += room - bad
+	counts.addTo(&s.tally[r.tally])
+}
+
+// sumHad corrects the sums for the cores of which the result has CPUs anyway.
+func (a *Allocator) sumHad() {
+	s := &a.s
+	for i, had := range s.had {
+		if had == 0 {
+			continue
+		}
+		c := &a.m.cores[i]
+		a.sumHadCore(i, &s.group[c.group])
+		s.node[c.node].had += int32(had)
+		sort := s.sortOfHad(i)
+		if s.usable[i] > 0 {
+			t := &s.tally[a.m.tallyOf(c)]
+			t[s.sort[i]]--
+			t[sort]++
+		}
+		s.sort[i] = sort
+	}
+}
+
+// sumCoreKeys adds up the keys of the cores of each group.
+func (a *Allocator) sumCoreKeys() {
+	for i, f := range a.s.usable {
+		if f > 0 {
+			a.s.group[a.m.cores[i].group].cores += a.coreKey(i, int(a.s.sort[i]))
+		}
+	}
 }
 
 // onlyClean removes the cores of owners to be avoided from the sums.
 func (a *Allocator) onlyClean() {
 	s, m := &a.s, a.m
-	for i, bad := range s.bad {
-		f := s.usable[i]
-		if !bad || f == 0 {
+	for i, f := range s.usable {
+		if !s.state[i].bad() || f == 0 {
 			continue
 		}
 		c := &m.cores[i]
 		g, sort := &s.group[c.group], int(s.sort[i])
 		g.usable -= int32(f)
-		s.tally[c.tally][sort]--
+		s.tally[m.tallyOf(c)][sort]--
 		if m.threads > 2 {
 			g.cores -= a.coreKey(i, sort)
 		}
@@ -148,8 +186,8 @@ func (a *Allocator) sumGroups() {
 	}
 }
 
-// sumHad adds the cost of a core of which the result has CPUs anyway.
-func (a *Allocator) sumHad(core int, g *groupSum) {
+// sumHadCore adds the cost of a core of which the result has CPUs anyway.
+func (a *Allocator) sumHadCore(core int, g *groupSum) {
 	s, c := &a.s, &a.m.cores[core]
 	had := int32(s.had[core])
 	g.had = true
@@ -159,9 +197,9 @@ func (a *Allocator) sumHad(core int, g *groupSum) {
 		b.efficiency += had
 	}
 	switch {
-	case s.besideOwner(core):
+	case s.state[core].besideOwner():
 		b.form.besideOwner += had
-	case s.foreign[core]:
+	case s.state[core].foreign():
 		b.form.beside += had
 	case s.keep[core] == 0 && s.had[core] < c.on && a.q.mode != isolated:
 		b.form.broken++

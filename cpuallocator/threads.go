@@ -41,9 +41,9 @@ func (a *Allocator) priceOf(core int, k int16) price {
 	s, had, on := &a.s, a.s.had[core], a.m.cores[core].on
 	var p price
 	switch {
-	case s.besideOwner(core):
+	case s.state[core].besideOwner():
 		p = price(k) * priceBesideOwner
-	case s.foreign[core]:
+	case s.state[core].foreign():
 		p = price(k) * priceBeside
 	case had == 0 && k < on:
 		p = priceBroken
@@ -215,7 +215,7 @@ func (a *Allocator) fillGreedily(n int) int {
 				sort, k := int(s.sort[c]), min(f, int16(min(n, a.m.threads)))
 				whole := sort == sortWhole || sort == sortLone
 				switch {
-				case pass == 0 && sort == sortOwn && !s.foreign[c] && k == f,
+				case pass == 0 && sort == sortOwn && !s.state[c].foreign() && k == f,
 					pass == 1 && whole && k == f,
 					a.q.mode != wholeCores && (pass == 2 && (whole || sort == sortOwn) ||
 						pass == 3 && sort == sortBeside || pass == 4):

@@ -90,9 +90,10 @@ func (m *Machine) requestedFrom(p *pod) int64 {
 
 // room is the number of CPUs that can be taken from the shared pool without breaking the floor;
 // negative if the pool is below it already. Reserved CPUs do not count towards the pods' requests.
-func (f *floor) room(shared, reserved cpuset.Set) int {
-	shared.RemoveSet(&reserved)
-	return shared.CountAnd(&f.cpus) - int((f.milli+999)/1000)
+func (f *floor) room(shared, reserved *cpuset.Set) int {
+	open := *shared
+	open.RemoveSet(reserved)
+	return open.CountAnd(&f.cpus) - int((f.milli+999)/1000)
 }
 
 // keepsFloors refuses to take CPUs from the shared pool if its own pods requested them. A pool that
@@ -102,22 +103,21 @@ func (m *Machine) keepsFloors(c claim, taken cpuset.Set) *Refusal {
 		return nil
 	}
 	rest := m.pools.Shared.Minus(taken)
-	least := m.floorOf(&m.cfg)
-	if left := rest.Minus(m.pools.Kept).Count(); c.holder != nil && c.pod.claim == nil && left < least &&
-		!m.pools.Kept.IsEmpty() {
+	least, left := m.floorOf(&m.cfg), rest.Count()
+	if kept := rest.CountAnd(&m.pools.Kept); kept > 0 && c.holder != nil && c.pod.claim == nil && left-kept < least {
 		return refuse(cpuallocator.InsufficientCPUs,
 			"giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs once claims have the %d "+
 				"that are kept for them, and its floor is %d",
-			taken.Count(), left, m.pools.Shared.Count(), m.pools.Kept.Count(), least)
+			taken.Count(), left-kept, m.pools.Shared.Count(), m.pools.Kept.Count(), least)
 	}
-	if left := rest.Count(); left < least {
+	if left < least {
 		return refuse(cpuallocator.InsufficientCPUs,
 			"giving %d CPUs away exclusively would leave the shared pool %d of its %d CPUs and its floor is %d",
 			taken.Count(), left, m.pools.Shared.Count(), least)
 	}
 	var room [1]floor
 	for _, f := range m.floorsIn(room[:0], c) {
-		if taken.Intersects(&f.cpus) && f.room(rest, m.pools.Reserved) < 0 {
+		if taken.Intersects(&f.cpus) && f.room(&rest, &m.pools.Reserved) < 0 {
 			return refuse(cpuallocator.InsufficientCPUs,
 				"giving %s away exclusively would leave %s %d of its %s; %s", count(taken.CountAnd(&f.cpus), "CPU"),
 				f.name(), rest.CountAnd(&f.cpus), count(m.pools.Shared.CountAnd(&f.cpus), "CPU"), m.needs(&f))
@@ -150,7 +150,7 @@ func (m *Machine) needs(f *floor) string {
 // floor. From a part with too little room, whole cores are offered first.
 func (m *Machine) spare(c claim, free cpuset.Set) cpuset.Set {
 	for _, f := range m.floors(c)[1:] {
-		room := max(f.room(m.pools.Shared, m.pools.Reserved), 0)
+		room := max(f.room(&m.pools.Shared, &m.pools.Reserved), 0)
 		here := free.And(f.cpus)
 		if here.Count() <= room {
 			continue
@@ -199,7 +199,7 @@ func (m *Machine) Shortages() []Shortage { return m.shortages(m.floors(claim{}))
 func (m *Machine) shortages(floors []floor) []Shortage {
 	var list []Shortage
 	for _, f := range floors {
-		if f.room(m.pools.Shared, m.pools.Reserved) >= 0 {
+		if f.room(&m.pools.Shared, &m.pools.Reserved) >= 0 {
 			continue
 		}
 		here := m.pools.Shared.And(f.cpus)

@@ -25,6 +25,9 @@ type foreignClaim struct {
 
 // foreignCPUs are the CPUs of other drivers' claims that nobody owns here: an owner that was first keeps its CPUs.
 func (m *Machine) foreignCPUs(kubelet *cpuset.Set) cpuset.Set {
+	if len(m.foreign) == 0 {
+		return cpuset.Set{}
+	}
 	s := m.foreignClaimed()
 	s.RemoveSet(kubelet)
 	s.RemoveSet(&m.owned.cpus)

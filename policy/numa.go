@@ -105,18 +105,23 @@ func (b *bars) hit(nodes cpuset.Set) bool {
 	return b.several.Intersects(&nodes)
 }
 
-// barsFor finds the nodes that singleNUMANodeExclusive forbids to a pod, by its own annotation or
-// by those of pods on the node. hard are the Required ones, soft all of them.
-func (m *Machine) barsFor(p *pod) (hard, soft bars, some bool) {
-	some = p.in.numaExclusive != numaShared
+// isBarred reports whether singleNUMANodeExclusive may forbid nodes to a pod: by its own annotation or by
+// those of pods on the node.
+func (m *Machine) isBarred(p *pod) bool {
+	some := p.in.numaExclusive != numaShared
 	for _, o := range m.exclusive {
 		some = some || o.pod.in.numaExclusive != numaShared
 	}
 	for _, o := range m.bound {
 		some = some || o.in.numaExclusive != numaShared
 	}
-	if !some {
-		return hard, soft, false
+	return some
+}
+
+// barsFor finds the nodes that are forbidden to a pod. hard are the Required ones, soft all of them.
+func (m *Machine) barsFor(p *pod) (hard, soft bars) {
+	if !m.isBarred(p) {
+		return hard, soft
 	}
 	for _, o := range m.pods {
 		nodes := m.usedBy(o)
@@ -129,7 +134,7 @@ func (m *Machine) barsFor(p *pod) (hard, soft bars, some bool) {
 			hard.bar(nodes)
 		}
 	}
-	return hard, soft, true
+	return hard, soft
 }
 
 // usedBy are the NUMA nodes that a pod is confined to; none for a pod in a whole pool.
@@ -191,10 +196,10 @@ func (m *Machine) searchIn(free cpuset.Set, h *holder, r cpuallocator.Request) (
 	if p.devices != nil {
 		q.devices = p.devices.And(m.nodesWithCPUs())
 	}
-	hard, soft, some := m.barsFor(p)
-	if !some {
+	if !m.isBarred(p) {
 		return q.near(&r)
 	}
+	hard, soft := m.barsFor(p)
 	return q.avoidBarred(r, hard, soft)
 }
 

@@ -32,8 +32,10 @@ type Pools struct {
 // the previous pools.
 func (m *Machine) derive() {
 	online, p, all := m.topo.Online(), &m.pools, &m.owned
-	*p = Pools{Reserved: m.cfg.reserved(), System: m.cfg.System.CPUs, Kubelet: m.kubeletCPUs(), BE: m.shareable(),
-		Withheld: all.withheld, BEQuota: m.be.quota}
+	// Every field, one by one: a scheduler derives the pools of each node that it asks.
+	p.Reserved, p.System, p.Kubelet = m.cfg.reserved(), m.cfg.System.CPUs, m.kubeletCPUs()
+	p.BE, p.Withheld, p.BEQuota = m.shareable(), all.withheld, m.be.quota
+	p.Kept, p.Overlap = cpuset.Set{}, false
 	p.Reserved.KeepSet(&online)
 	p.System.KeepSet(&online)
 	p.Foreign = m.foreignCPUs(&p.Kubelet)
@@ -59,7 +61,8 @@ func (m *Machine) derive() {
 	}
 	switch {
 	case m.promised != nil:
-		p.Kept = m.promised.And(p.Shared)
+		p.Kept = *m.promised
+		p.Kept.KeepSet(&p.Shared)
 	case len(m.cfg.ClaimShares) > 0:
 		p.Kept = m.keptForClaims()
 	}

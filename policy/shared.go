@@ -134,7 +134,7 @@ type candidate struct {
 // candidates lists the NUMA nodes that an LS pod may be bound to: without those that
 // singleNUMANodeExclusive forbids, and if the alignment is mandatory only those of the devices.
 func (m *Machine) candidates(p *pod, demand bool) []candidate {
-	hard, soft, _ := m.barsFor(p)
+	hard, soft := m.barsFor(p)
 	var list []candidate
 	for i := range m.topo.Nodes() {
 		id := m.topo.Nodes()[i].ID

@@ -19,7 +19,7 @@ func (m *Machine) takeBack() {
 	returned := map[*holder]cpuset.Set{}
 	reasons := map[*holder]string{}
 	for _, f := range m.floors(claim{}) {
-		for f.room(shared, m.pools.Reserved) < 0 {
+		for f.room(&shared, &m.pools.Reserved) < 0 {
 			h, cpu := m.donor(f.cpus)
 			if h == nil {
 				break
@@ -124,7 +124,7 @@ func (m *Machine) keepsIsolation(p *pod, requested int64) *Refusal {
 		}
 		f.milli += requested
 		idle := m.pools.Withheld.And(f.cpus)
-		if f.room(m.pools.Shared, m.pools.Reserved)+surplus < 0 && !idle.IsEmpty() {
+		if f.room(&m.pools.Shared, &m.pools.Reserved)+surplus < 0 && !idle.IsEmpty() {
 			return refuse(cpuallocator.InsufficientCPUs,
 				"%s has %s and with this pod %s; the siblings %s are kept idle for other pods, whose isolation is "+
 					"required (allocation.smtRequired)", f.name(), count(m.pools.Shared.CountAnd(&f.cpus), "CPU"),

@@ -237,7 +237,7 @@ func (t *Trial) keepsPromises(s *Standing) *Refusal {
 		cpus := h.CPUs.Set().Or(h.Withheld.Set())
 		for _, f := range append(m.floors(claim{})[1:], m.floorOn(p.nodes, p)) {
 			if f.milli += m.requestedFrom(p); p.nodes.SubsetOf(f.nodes) && cpus.Intersects(&f.cpus) &&
-				f.room(m.pools.Shared, m.pools.Reserved) < 0 {
+				f.room(&m.pools.Shared, &m.pools.Reserved) < 0 {
 				return refuse(cpuallocator.InsufficientCPUs,
 					"%s has %s and with this pod %s; a pod that has not started yet was given %s there", f.name(),
 					count(m.pools.Shared.CountAnd(&f.cpus), "CPU"), m.needs(&f), count(cpus.CountAnd(&f.cpus), "CPU"))

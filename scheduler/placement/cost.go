@@ -33,13 +33,17 @@ func (s *State) cost(o *policy.Offer, l *Load) Cost {
 		c.Nodes = o.Nodes.Count()
 		return c
 	}
-	for i := range t.L3s() {
-		if d := &t.L3s()[i]; d.CPUs.Intersects(&o.CPUs) {
+	for left := o.CPUs; !left.IsEmpty(); {
+		cpu := left.First()
+		left.Remove(cpu) // in case that the machine does not have it
+		if place, ok := t.CPU(cpu); ok {
+			d := &t.L3s()[place.L3]
+			left.RemoveSet(&d.CPUs)
 			c.L3s++
 			c.Leftover += d.CPUs.CountAnd(&rest)
 		}
 	}
-	for cpu := range all.All() {
+	for cpu := all.First(); cpu >= 0; cpu = all.Next(cpu + 1) {
 		core := t.CoreOf(cpu)
 		if core < 0 {
 			continue
