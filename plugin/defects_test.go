@@ -491,6 +491,8 @@ var defects = []struct {
 	{"D295", 74077664, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
 		sim.Panics, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock, sim.Unplugs}, sim.PropGrant, false,
 		"the world saw that offline CPUs had cost an owner its own only once it had got others"},
+	{"D296", 75922385, []sim.Fault{sim.Kills, sim.Reconnects, sim.Unplugs, sim.Disk}, sim.PropGrant, false,
+		"an owner that was resized to fewer CPUs gets its old ones back without a file, and another loses its own"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

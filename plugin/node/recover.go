@@ -542,10 +542,14 @@ func (p *running) requests(cpus *cpuset.Set) bool {
 }
 
 // createdFor reports whether a pod requested as many CPUs at its creation and nothing shows a smaller request
-// since: the running containers may not be all of them.
+// since: the running containers may not be all of them. Weight and mask show one if they agree: kubelet lowers
+// the weight at a resize, and not where CPUs are offline.
 func (p *running) createdFor(cpus *cpuset.Set) bool {
 	asked := p.pod.Resources
-	return asked != nil && asked.RequestMilli == milli(cpus) && (!p.sized() || p.asks >= asked.RequestMilli)
+	if asked == nil || asked.RequestMilli != milli(cpus) || p.sized() && p.asks < asked.RequestMilli {
+		return false
+	}
+	return p.weighs == 0 || p.weighs >= asked.RequestMilli || p.weighs != milli(&p.kernel)
 }
 
 func milli(cpus *cpuset.Set) int64 { return int64(cpus.Count()) * 1000 }

@@ -97,3 +97,18 @@ func TestAResizeToFewerThatNoDaemonSaw(t *testing.T) {
 		}
 	}
 }
+
+// Without a file, an owner has what the runtime stores if its mask lacks CPUs that are offline, but not if it was
+// resized to those of its mask: then its weight is lower, too.
+func TestAnOwnerWhoseMaskIsAPartOfWhatIsStored(t *testing.T) {
+	had, left := cpuset.Range(0, 5), cpuset.Range(0, 2)
+	for weighs, want := range map[int64]cpuset.Set{0: had, 6000: had, 3000: left} {
+		r := &recovery{topo: grid(t, testGrid), owners: left}
+		p := &running{pod: lsr("a", 6000), kernel: left, weighs: weighs}
+		p.containers = []policy.Container{mainOf(p.pod)}
+		p.containers[0].CPUs = had.String()
+		if got := r.placeOf(p); *got.CPUs != want {
+			t.Errorf("a weight of %d: it has %s, want %s", weighs, got.CPUs, want)
+		}
+	}
+}
