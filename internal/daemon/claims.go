@@ -27,6 +27,7 @@ type claims struct {
 	broken string         // why it cannot
 
 	devices func() *dra.Node // nil while the node is not known
+	beside  func() bool      // another driver serves claims instead
 	share   func(context.Context, []policy.ClaimShare) error
 	stale   chan struct{} // holds one when the devices may be others
 	log     *slog.Logger
@@ -54,10 +55,12 @@ func newClaims(a *apiServer) *claims {
 				return foreignDriver(ctx, cfg.DRA.RegistryDir, cdi.Dirs(), a.o.log)
 			},
 			NodeUID: func() string { return string(a.client.NodeUID()) },
+			Beside:  c.sharesChanged,
 			Claims:  a.claimsHere,
 			Known:   func() (map[string]bool, error) { return kubeletsClaims(cfg) },
 			Specs:   cdi.Own{Dir: ownSpecs}, PluginDir: cfg.DRA.PluginDir, RegistryDir: cfg.DRA.RegistryDir,
 		})
+		c.beside = c.driver.IsBeside
 		return c
 	}
 	a.o.log.Warn("CPUs cannot be claimed; everything else works", "why", c.broken)
@@ -70,6 +73,11 @@ func (c *claims) changed() {
 		return
 	}
 	c.driver.Changed()
+	c.sharesChanged()
+}
+
+// sharesChanged says that owners may have to leave other shares to claims. It never blocks.
+func (c *claims) sharesChanged() {
 	select {
 	case c.stale <- struct{}{}:
 	default:
@@ -84,11 +92,15 @@ func (c *claims) run(ctx context.Context) {
 }
 
 // shareOut has owners leave to claims what the devices offer, as long as ctx lasts: CPUs come and go, and kubelet may
-// reserve others.
+// reserve others. Where another driver serves claims instead of ours, they leave nothing: no claim could have it.
 func (c *claims) shareOut(ctx context.Context) {
 	for {
 		if node := c.devices(); node != nil {
-			if err := c.share(ctx, node.Shares()); err != nil && ctx.Err() == nil {
+			shares := node.Shares()
+			if c.beside() {
+				shares = nil
+			}
+			if err := c.share(ctx, shares); err != nil && ctx.Err() == nil {
 				c.log.Warn("owners leave to claims what they left before, not dra.share of the CPUs that there are now",
 					"err", err)
 			}

@@ -156,12 +156,14 @@ func TestTheShareFollowsTheDevices(t *testing.T) {
 	l := &labels{node: &node{p}, log: log}
 	shared := make(chan []policy.ClaimShare)
 	var devices []*dra.Node
-	for _, share := range []config.Share{"6", "6", "2"} {
+	for _, share := range []config.Share{"6", "6", "2", "2"} {
 		devices = append(devices, dra.NewNode(dra.Options{Name: "n1", Topology: machine, By: config.DevicesNUMA,
 			Share: share}))
 	}
+	beside := false // another driver comes with the last change
 	c := &claims{
 		stale: make(chan struct{}, 1), log: log,
+		beside: func() bool { return beside },
 		devices: func() *dra.Node {
 			node := devices[0]
 			devices = devices[1:]
@@ -174,14 +176,19 @@ func TestTheShareFollowsTheDevices(t *testing.T) {
 		},
 	}
 	running.Go(func() { c.shareOut(ctx) })
-	for i, want := range []int{6, 6, 2} {
+	for i, want := range []int{6, 6, 2, 0} {
 		if i > 0 {
+			beside = want == 0
 			c.stale <- struct{}{}
 		}
 		select {
 		case s := <-shared:
-			if n := s[0].CPUs + s[1].CPUs; n != want {
-				t.Fatalf("the devices offer %d CPUs, want %d", n, want)
+			n := 0
+			for _, share := range s {
+				n += share.CPUs
+			}
+			if n != want {
+				t.Fatalf("owners leave %d CPUs to claims, want %d", n, want)
 			}
 		case <-time.After(time.Minute):
 			t.Fatal("nothing is shared out")

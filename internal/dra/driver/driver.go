@@ -30,6 +30,8 @@ type Options struct {
 	Node func() *dra.Node
 	// Foreign names another driver for CPUs on this node, beside which ours does not start; empty: there is none.
 	Foreign func(context.Context) string
+	// Beside is told when a driver begins to be kept from serving by another one, and when no longer. It never blocks.
+	Beside func()
 	// NodeUID is the Node's UID, empty while it is not known: slices are deleted with their Node.
 	NodeUID func() string
 	// Claims are those that have CPUs; Known are the UIDs of those that kubelet knows.
@@ -47,6 +49,7 @@ type Driver struct {
 	one   sync.Mutex    // one claim at a time; it guards no field
 
 	mu     sync.Mutex // guards what follows
+	beside bool       // another driver keeps ours from serving
 	state  string     // why the driver does not serve; empty: it does
 	slices string     // why the slices are not up to date
 }
@@ -83,6 +86,23 @@ func (d *Driver) State() string {
 	return d.slices
 }
 
+// IsBeside reports whether another driver keeps ours from serving: nobody can claim CPUs of ours then.
+func (d *Driver) IsBeside() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.beside
+}
+
+func (d *Driver) setBeside(beside bool) {
+	d.mu.Lock()
+	changed := d.beside != beside
+	d.beside = beside
+	d.mu.Unlock()
+	if changed {
+		d.o.Beside()
+	}
+}
+
 // set sets one of the two states, and logs it if it is another one.
 func (d *Driver) set(which *string, why string) {
 	d.mu.Lock()
@@ -101,7 +121,9 @@ func (d *Driver) set(which *string, why string) {
 // Run serves until ctx ends.
 func (d *Driver) Run(ctx context.Context) {
 	for ctx.Err() == nil {
-		if why := d.o.Foreign(ctx); why != "" {
+		why := d.o.Foreign(ctx)
+		d.setBeside(why != "")
+		if why != "" {
 			d.set(&d.state, why)
 			pause(ctx, foreignEvery)
 			continue

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -138,6 +139,7 @@ type world struct {
 	dir     string
 	share   config.Share
 	foreign string
+	told    atomic.Int32    // how often that another driver came or went
 	unknown bool            // what runs on the node is not known
 	known   map[string]bool // by kubelet
 	unread  error
@@ -164,6 +166,7 @@ func newWorld(t *testing.T) *world {
 		Specs: cdi.Own{Dir: filepath.Join(w.dir, "cdi")}, PluginDir: filepath.Join(w.dir, "plugin"), RegistryDir: w.dir,
 		Claims: w.policy.claims, Known: func() (map[string]bool, error) { return w.known, w.unread },
 		NodeUID: func() string { return "node-uid" }, Foreign: func(context.Context) string { return w.foreign },
+		Beside: func() { w.told.Add(1) },
 		Node: func() *dra.Node {
 			if w.unknown {
 				return nil
@@ -332,6 +335,9 @@ func TestBesideAnotherDriver(t *testing.T) {
 	w.foreign = "dra.cpu is here"
 	w.run(t)
 	eventually(t, "the sentence", func() bool { return w.driver.State() == w.foreign })
+	if !w.driver.IsBeside() || w.told.Load() != 1 {
+		t.Errorf("beside another driver: %v, told %d times, want once", w.driver.IsBeside(), w.told.Load())
+	}
 	if _, err := os.Stat(w.driver.registrySocket()); err == nil || w.api.writes > 0 {
 		t.Errorf("socket: %v, %d writes", err, w.api.writes)
 	}

@@ -30,7 +30,10 @@ func TestForgottenClaims(t *testing.T) {
 		{"kubelet's record does not have it", func(*world) {}, true},
 		{"kubelet knows it", func(w *world) { w.known = map[string]bool{uid: true} }, false},
 		{"a pod has it", func(w *world) { w.policy.used = true }, false},
-		{"kubelet's record is not read", func(w *world) { w.unread = errors.New("torn") }, false},
+		{"kubelet's record is not read", func(w *world) {
+			w.unread = errors.New("torn")
+			delete(w.api.claims, "ns/c1") // which says nothing about the pod
+		}, false},
 		{"no record, and the API server has it", func(w *world) { w.unread = missing }, false},
 		{"no record, and it is gone", func(w *world) { w.unread = missing; delete(w.api.claims, "ns/c1") }, true},
 		{"no record, and it was replaced", func(w *world) {
