@@ -18,6 +18,7 @@ import (
 
 const (
 	resourceAPI   = "/apis/resource.k8s.io/v1"
+	templates     = resourceAPI + "/namespaces/" + namespace + "/resourceclaimtemplates"
 	claimDriver   = "cpu.quietcore.dev"
 	claimTemplate = "pair" // of claims for a pair of CPUs
 	pairSize      = 2
@@ -30,6 +31,7 @@ var claimConfig = map[string]any{"dra": map[string]any{"mode": "on", "share": "4
 type claiming struct {
 	*bench
 	web, lsr, one, two *cluster.Pod
+	templates          []string
 	out                []figure
 }
 
@@ -44,8 +46,8 @@ func claims(ctx context.Context, b *bench) ([]figure, error) {
 	c := &claiming{bench: b}
 	err := c.offer(ctx)
 	for _, part := range []func(context.Context) error{
-		c.besideOwners, c.alone, c.tooMany, c.daemonRestarts, c.kubeletRestarts, c.givenBack, c.beforeTheSandbox,
-		c.documented,
+		c.besideOwners, c.alone, c.tooMany, c.daemonRestarts, c.kubeletRestarts, c.givenBack, c.crashes,
+		c.deletedMeanwhile, c.beforeTheSandbox, c.documented, c.floor, c.another,
 	} {
 		if err == nil {
 			err = part(ctx)
@@ -96,17 +98,27 @@ func (c *claiming) offer(ctx context.Context) error {
 	}, nil); err != nil {
 		return err
 	}
-	return c.Create(ctx, resourceAPI+"/namespaces/"+namespace+"/resourceclaimtemplates", map[string]any{
+	return c.template(ctx, claimTemplate, pairSize)
+}
+
+// template makes a template of claims for so many CPUs.
+func (c *claiming) template(ctx context.Context, name string, cpus int) error {
+	c.templates = append(c.templates, name)
+	return c.Create(ctx, templates, map[string]any{
 		"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
-		"metadata": map[string]any{"name": claimTemplate},
+		"metadata": map[string]any{"name": name},
 		"spec": map[string]any{"spec": map[string]any{"devices": map[string]any{"requests": []any{map[string]any{
 			"name": "cpus", "exactly": map[string]any{"deviceClassName": claimDriver,
-				"capacity": map[string]any{"requests": map[string]any{"cpu": fmt.Sprint(pairSize)}}}}}}}},
+				"capacity": map[string]any{"requests": map[string]any{"cpu": fmt.Sprint(cpus)}}}}}}}},
 	}, nil)
 }
 
 // published waits until the node's slices offer a pair of each NUMA node.
 func (c *claiming) published(ctx context.Context) (what string, err error) {
+	return c.offered(ctx, "numa-0 with 2 CPUs, numa-1 with 2 CPUs")
+}
+
+func (c *claiming) offered(ctx context.Context, want string) (what string, err error) {
 	err = cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
 		var list struct{ Items []resourceSlice }
 		if err := c.Get(ctx, resourceAPI+"/resourceslices", &list); err != nil {
@@ -118,8 +130,8 @@ func (c *claiming) published(ctx context.Context) (what string, err error) {
 				devices = append(devices, d.Name+" with "+d.Capacity["cpu"].Value+" CPUs")
 			}
 		}
-		if what = strings.Join(devices, ", "); what != "numa-0 with 2 CPUs, numa-1 with 2 CPUs" {
-			return fmt.Errorf("the node's ResourceSlices offer %q", what)
+		if what = strings.Join(devices, ", "); what != want {
+			return fmt.Errorf("the node's ResourceSlices offer %q, want %q", what, want)
 		}
 		return nil
 	})
@@ -343,17 +355,7 @@ func (c *claiming) givenBack(ctx context.Context) error {
 	}
 	began := time.Now()
 	c.one = nil
-	if err := cluster.Until(ctx, freeLimit, func(ctx context.Context) error {
-		now, err := c.node.CPUs(ctx, c.web)
-		if err != nil {
-			return err
-		}
-		shared, err := cpuset.Parse(now[c.web.Key()+"/main"])
-		if err == nil && !free.SubsetOf(&shared) {
-			err = fmt.Errorf("the shared pool is %s, CPUs %s of the claim are not back", shared, free)
-		}
-		return err
-	}); err != nil {
+	if err := c.untilShared(ctx, free); err != nil {
 		return err
 	}
 	c.note("pod gone from the API to its claim's CPUs in the shared pool", "%s", seconds(time.Since(began)))
@@ -474,8 +476,10 @@ func (c *claiming) finish(ctx context.Context) error {
 	if err == nil {
 		c.note("left of the claims when their pods are gone", "nothing")
 	}
+	for _, name := range c.templates {
+		err = errors.Join(err, ignoreMissing(c.Delete(ctx, templates+"/"+name)))
+	}
 	return errors.Join(err, ignoreMissing(c.Delete(ctx, resourceAPI+"/deviceclasses/"+claimDriver)),
-		ignoreMissing(c.Delete(ctx, resourceAPI+"/namespaces/"+namespace+"/resourceclaimtemplates/"+claimTemplate)),
 		c.restartDaemon(ctx, nil))
 }
 

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
+)
+
+// kubeletNotices is how long kubelet gets to ask a daemon that is not there.
+const kubeletNotices = 5 * time.Second
+
+// crashes: a container that ends again and again comes back on the CPUs of its claim.
+func (c *claiming) crashes(ctx context.Context) error {
+	const times = 3
+	pod, err := c.startClaiming(ctx, "crashing", "main")
+	if err != nil {
+		return err
+	}
+	before, err := c.place(ctx, append(c.pods(), pod)...)
+	if err != nil {
+		return err
+	}
+	for n := 1; n <= times; n++ {
+		dir := c.node.ContainerDir(pod, &pod.Status.ContainerStatuses[0])
+		if _, err := c.node.Exec(ctx, "busybox", "sh", "-c", "echo 1 > "+dir+"/cgroup.kill"); err != nil {
+			return err
+		}
+		if pod, err = c.WaitPod(ctx, namespace, "crashing", func(p *cluster.Pod) bool {
+			return p.Running() && p.Status.ContainerStatuses[0].RestartCount >= n
+		}); err != nil {
+			return err
+		}
+		now, err := c.place(ctx, append(c.pods(), pod)...)
+		if err == nil {
+			err = before.Moved(now)
+		}
+		if err != nil {
+			return fmt.Errorf("start %d of a container with a claim: %w", n+1, err)
+		}
+	}
+	c.note("CPUs of a claim through crashes of its container", "%s, %d times", before[pod.Key()+"/main"], times)
+	return c.DeletePod(ctx, namespace, "crashing")
+}
+
+// deletedMeanwhile: a pod that is deleted while the daemon is dead leaves nothing behind.
+func (c *claiming) deletedMeanwhile(ctx context.Context) error {
+	pod, err := c.startClaiming(ctx, "going", "main")
+	if err != nil {
+		return err
+	}
+	place, err := c.place(ctx, pod, c.web)
+	if err != nil {
+		return err
+	}
+	cpus, err := cpuset.Parse(place[pod.Key()+"/main"])
+	if err != nil {
+		return err
+	}
+	if err := c.killDaemon(ctx); err != nil {
+		return err
+	}
+	if err := c.Delete(ctx, cluster.PodsPath(namespace)+"/going"); err != nil {
+		return err
+	}
+	if err := pass(kubeletNotices)(ctx); err != nil {
+		return err
+	}
+	if err := c.startDaemonOn(ctx, c.node, claimConfig); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := c.untilShared(ctx, cpus); err != nil {
+		return err
+	}
+	c.note("daemon back to the CPUs of a pod that was deleted meanwhile in the shared pool", "%s",
+		seconds(time.Since(began)))
+	status, err := c.settle(ctx)
+	if err == nil && givenTo(status, "going") != "" {
+		err = fmt.Errorf("pod going is gone and its claim still has CPUs %s", givenTo(status, "going"))
+	}
+	return err
+}
+
+// untilShared waits until pod web may run on CPUs that a claim had.
+func (c *claiming) untilShared(ctx context.Context, cpus cpuset.Set) error {
+	return cluster.Until(ctx, freeLimit, func(ctx context.Context) error {
+		now, err := c.node.CPUs(ctx, c.web)
+		if err != nil {
+			return err
+		}
+		shared, err := cpuset.Parse(now[c.web.Key()+"/main"])
+		if err == nil && !cpus.SubsetOf(&shared) {
+			err = fmt.Errorf("the shared pool is %s, CPUs %s of the claim are not back", shared, cpus)
+		}
+		return err
+	})
+}
+
+// floor: where claims may have the whole node, the one that would leave the shared pool less than its floor is refused
+// with the numbers, and nobody else loses anything.
+func (c *claiming) floor(ctx context.Context) error {
+	for _, p := range []*cluster.Pod{c.two, c.lsr} {
+		if err := c.DeletePod(ctx, namespace, p.Metadata.Name); err != nil {
+			return err
+		}
+	}
+	c.two, c.lsr = nil, nil
+	if err := c.DeletePod(ctx, namespace, "app"); err != nil {
+		return err
+	}
+	if err := c.restartDaemon(ctx, map[string]any{"dra": map[string]any{"mode": "on", "share": "100%"}}); err != nil {
+		return err
+	}
+	if _, err := c.offered(ctx, "numa-0 with 4 CPUs, numa-1 with 4 CPUs"); err != nil {
+		return err
+	}
+	if err := c.template(ctx, "quad", 4); err != nil {
+		return err
+	}
+	create := func(name string) error {
+		o := claimPod(name, "main")
+		o["spec"].(map[string]any)["resourceClaims"] = []any{map[string]any{"name": "cpus",
+			"resourceClaimTemplateName": "quad"}}
+		return c.Create(ctx, cluster.PodsPath(namespace), o, nil)
+	}
+	if err := create("first"); err != nil {
+		return err
+	}
+	first, err := c.WaitRunning(ctx, namespace, "first")
+	if err != nil {
+		return err
+	}
+	before, err := c.place(ctx, first, c.web)
+	if err != nil {
+		return err
+	}
+	if err := create("second"); err != nil {
+		return err
+	}
+	line, err := c.describeRefusal(ctx, namespace, "second", "FailedPrepareDynamicResources", "its floor is")
+	if err != nil {
+		return err
+	}
+	c.note("a claim below the floor of the shared pool", "%s", line)
+	now, err := c.place(ctx, first, c.web)
+	if err != nil {
+		return err
+	}
+	return errors.Join(before.Moved(now), c.DeletePod(ctx, namespace, "second"), c.DeletePod(ctx, namespace, "first"))
+}
+
+// another: our driver does not serve where another one for CPUs is, and says so; owners get what was kept for claims,
+// and our driver is back when the other one is gone.
+func (c *claiming) another(ctx context.Context) error {
+	const socket = "/var/lib/kubelet/plugins_registry/dra.cpu-reg.sock"
+	if _, err := c.node.Exec(ctx, "busybox", "touch", socket); err != nil {
+		return err
+	}
+	err := c.beside(ctx)
+	if _, away := c.node.Exec(context.WithoutCancel(ctx), "busybox", "rm", "-f", socket); err != nil || away != nil {
+		return errors.Join(err, away)
+	}
+	began := time.Now()
+	if err := c.DeletePod(ctx, namespace, "greedy"); err != nil {
+		return err
+	}
+	what, err := c.published(ctx)
+	c.note("another driver gone to our ResourceSlice", "%s: %s", seconds(time.Since(began)), what)
+	return err
+}
+
+func (c *claiming) beside(ctx context.Context) error {
+	if err := c.restartDaemon(ctx, claimConfig); err != nil {
+		return err
+	}
+	var said string
+	if err := cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+		out, err := c.node.Exec(ctx, "busybox", "sh", "-c", daemonBinary+" doctor --all || true")
+		if err == nil && !strings.Contains(out.Stdout, "another driver for CPUs is on this node") {
+			err = fmt.Errorf("doctor says nothing of another driver: %s", out.Stdout)
+		}
+		for l := range strings.Lines(out.Stdout) {
+			if strings.Contains(l, "another driver") {
+				said = strings.Join(strings.Fields(l), " ")
+			}
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	c.note("doctor beside another driver", "%s", said)
+	greedy, err := c.start(ctx, owner("greedy", "LSR", 4))
+	if err != nil {
+		return err
+	}
+	place, err := c.place(ctx, greedy)
+	if err != nil {
+		return err
+	}
+	c.note("an owner of what was kept for claims", "CPUs %s", place[greedy.Key()+"/main"])
+	return nil
+}
