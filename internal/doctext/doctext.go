@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -51,8 +52,11 @@ type Command struct {
 
 func (c Command) String() string { return fmt.Sprintf("%s:%d: %s", c.Page, c.Line, c.Text) }
 
+// anchor is a place that a page names without a heading, such as a section that moved to another page.
+var anchor = regexp.MustCompile(`^<a id="([^"]+)">$`)
+
 // where lists what is documentation, below the root of the repository.
-var where = []string{"*.md", "docs/*.md", "charts/quietcore/README.md"}
+var where = []string{"*.md", "docs/*.md", "docs/semantics/*.md", "charts/quietcore/README.md"}
 
 // Pages reads all pages of the repository at root. The reference of commands,
 // docs/cli, is generated and has a test of its own; a changelog quotes.
@@ -111,6 +115,10 @@ func Parse(name string, source []byte) Page {
 				slug = fmt.Sprintf("%s-%d", s, i)
 			}
 			p.Anchors[slug] = true
+		case *ast.RawHTML:
+			if id := anchor.FindSubmatch(n.Segments.Value(source)); id != nil {
+				p.Anchors[string(id[1])] = true
+			}
 		case *ast.Link:
 			p.Links = append(p.Links, Span{string(n.Destination), last})
 		case *ast.Image:

@@ -9,7 +9,7 @@ import (
 )
 
 const page = "# A `code` heading, with: marks\n\n# Twice\n\n# Twice\n\nSee [there](../b.md#c) and `quietcore " +
-	"top`.\n\n" +
+	"top`. <a id=\"old\"></a>\n\n" +
 	"| a | b |\n|---|---|\n| [cell](x.md) | `y` |\n\n" +
 	"```\nquietcore status      who sits where\nquietcore explain default/web   # why\n```\n\n" +
 	"```sh\nhelm install q charts/q \\\n  --set 'a=\"0,1\"' | jq '.x[]  | .y' > out\nkubectl apply -f - <<EOF\na: " +
@@ -20,7 +20,7 @@ const page = "# A `code` heading, with: marks\n\n# Twice\n\n# Twice\n\nSee [ther
 func TestPage(t *testing.T) {
 	p := Parse("docs/a.md", []byte(page))
 	if want := map[string]bool{"a-code-heading-with-marks": true, "twice": true,
-		"twice-1": true}; !cmp.Equal(p.Anchors, want) {
+		"twice-1": true, "old": true}; !cmp.Equal(p.Anchors, want) {
 		t.Errorf("anchors %v", p.Anchors)
 	}
 	if want := []Span{{"../b.md#c", 7}, {"x.md", 11}}; !slices.Equal(p.Links, want) {
