@@ -14,7 +14,7 @@ MODULES := hack/chart hack/cpumanager hack/image hack/release scheduler
 KUBERNETES_SMOKE := refused,tenant,rollout,report,claims-smoke
 
 # Where generated files are.
-GENERATED := docs cpi/counter charts hack/chart/testdata
+GENERATED := docs cpi/counter charts hack/chart/testdata internal/script/testdata/semantics
 
 .DEFAULT_GOAL := help
 
@@ -224,7 +224,7 @@ lint: ## gofmt, go vet, staticcheck, in every module
 	@set -e; for m in $(MODULES); do echo "vet and staticcheck $$m"; (cd $$m && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); done
 
 .PHONY: generate
-generate: ## rewrite what is derived: the eBPF objects; results in docs/semantics.md; the table of docs/metrics.md; the chart's schema, table of values and table of rights
+generate: ## rewrite what is derived: the eBPF objects; results of scripts in docs/semantics and internal/script/testdata; the table of docs/metrics.md; the chart's schema, table of values and table of rights
 	@hack/setup clang llvm libbpf-dev
 	$(GO) generate $(PACKAGES)
 	$(GO) test ./internal/script -run TestSemantics -update

@@ -233,7 +233,7 @@ func accepted(name string, labels, annotations map[string]string, spec core.PodS
 	return nil
 }
 
-// play plays a script and returns its last line; docs/semantics.md is compared
+// play plays a script and returns its last line; docs/semantics is compared
 // with what it prints by internal/script.
 func play(text string) (last script.Line, err error) {
 	f, err := script.Parse([]byte(text))

@@ -13,9 +13,13 @@ var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 // TestLinksInDocsLead wants every relative link in the README and the docs to
 // lead to a file.
 func TestLinksInDocsLead(t *testing.T) {
-	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
+	var pages []string
+	for _, dir := range []string{"docs", "docs/semantics"} {
+		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(dir), "*.md"))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%d pages in %s, %v", len(found), dir, err)
+		}
+		pages = append(pages, found...)
 	}
 	links := 0
 	for _, page := range append(pages, filepath.Join(root, "README.md")) {

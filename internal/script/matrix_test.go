@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestMatrix fills in the tables of docs/semantics.md, each cell from a run of the
+// TestMatrix fills in the tables of docs/semantics/matrix.md, each cell from a run of the
 // machine, and compares them with what is there.
 func TestMatrix(t *testing.T) {
-	path := filepath.Join("..", "..", "docs", "semantics.md")
+	path := filepath.Join("..", "..", "docs", "semantics", "matrix.md")
 	doc, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -28,11 +28,11 @@ func TestMatrix(t *testing.T) {
 		before, rest, ok := strings.Cut(text, "<!-- table "+name+" -->\n")
 		was, after, ended := strings.Cut(rest, "<!-- end -->\n")
 		if !ok || !ended {
-			t.Fatalf("semantics.md has no place for the table %s", name)
+			t.Fatalf("matrix.md has no place for the table %s", name)
 		}
 		is := table(t)
 		if is != was && !*update {
-			t.Errorf("table %s of semantics.md:\n%s\nis:\n%s", name, was, is)
+			t.Errorf("table %s of matrix.md:\n%s\nis:\n%s", name, was, is)
 		}
 		text = before + "<!-- table " + name + " -->\n" + is + "<!-- end -->\n" + after
 	}

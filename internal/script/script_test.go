@@ -18,7 +18,7 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-var update = flag.Bool("update", false, "rewrite the results in docs/semantics.md and testdata")
+var update = flag.Bool("update", false, "rewrite the results in docs/semantics and testdata")
 
 // play runs a script and returns the lines.
 func play(t *testing.T, text []byte) []Line {
@@ -63,12 +63,29 @@ func loadOn(t *testing.T, text []byte, openSysfs func(dir string) (fs.FS, error)
 	return f, p
 }
 
-// TestSemantics plays every script in docs/semantics.md and compares it with the
-// result printed below it. Run with -update after a change that is meant.
+// TestSemantics plays every script of docs/semantics, and those of testdata/semantics, to which
+// the pages link, and compares each with the result printed below it. Run with -update after a
+// change that is meant.
 func TestSemantics(t *testing.T) {
-	n := playPage(t, filepath.Join("..", "..", "docs", "semantics.md"), os.DirFS)
-	if n < 10 {
-		t.Errorf("semantics.md has %d scripts", n)
+	const least = 54 // scripts, which are more when a rule is added
+	var pages []string
+	for _, pattern := range []string{
+		filepath.Join("..", "..", "docs", "semantics.md"), filepath.Join("..", "..", "docs", "semantics", "*.md"),
+		filepath.Join("testdata", "semantics", "*.md"),
+	} {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d pages, %v", pattern, len(found), err)
+		}
+		pages = append(pages, found...)
+	}
+	n := 0
+	for _, page := range pages {
+		n += playPage(t, page, os.DirFS)
+	}
+	t.Logf("%d scripts of %d pages", n, len(pages))
+	if n < least {
+		t.Errorf("the pages have %d scripts, not %d or more", n, least)
 	}
 }
 
