@@ -175,7 +175,7 @@ type RefusedPod struct {
 	Since     time.Time `json:"since"`
 }
 
-// Code is the machine-readable reason of a refusal; docs/semantics.md lists the codes.
+// Code is the machine-readable reason of a refusal; docs/semantics/refusals.md lists the codes.
 type Code = cpuallocator.Code
 
 const (

@@ -21,5 +21,5 @@
 //     the pool's CPUs on its NUMA nodes, and at least one pod is in it.
 //
 // The classes and pools are those of Koordinator's proposal "Fine-grained CPU
-// orchestration". docs/semantics.md lists every rule, with a script that shows it.
+// orchestration". docs/semantics.md leads to every rule, and to scripts that show it.
 package policy

@@ -14,7 +14,7 @@ func newSimulate() *cobra.Command {
 		Long: `Plays a script of steps (create, resize, kubeletUpdate, restartContainer, stop, remove,
 restartDaemon, nodeLabels, kubeletState, offline, online, cap, advance, prepare, unprepare) and
 shows after each step whom it changed, why, and the pools; -o svg draws the machine after the last step. It
-answers "what would happen if"; docs/semantics.md is made of such scripts. A refused step is a
+answers "what would happen if"; docs/semantics.md leads to such scripts. A refused step is a
 result: it changes nothing and says why. FILE may be - for standard input, and may be what
 ` + "`quietcore record`" + ` wrote.`,
 		Example: "  quietcore simulate e2e/scenarios/classes.yaml\n  quietcore simulate -o json " +

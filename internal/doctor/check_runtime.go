@@ -172,7 +172,7 @@ func checkPlugins(f *Facts, found *findings) {
 			fmt.Sprintf(
 				"%s places containers on CPUs too (%s): NRI refuses a container whose cpuset two plugins set, and "+
 					"without NRI the two undo each other", o.Name, o.Where),
-			"run one of the two on a node: keep them apart by node labels; docs/semantics.md says which annotations "+
+			"run one of the two on a node: keep them apart by node labels; docs/migrating.md says which annotations "+
 				"carry over")
 	}
 	if !f.AllProcesses {

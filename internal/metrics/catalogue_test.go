@@ -24,7 +24,7 @@ const catalogueMD = "../../docs/metrics.md"
 func more() map[string][2]string {
 	const below = "#what-is-normal-for-a-job"
 	return map[string][2]string{
-		"quietcore_admission_rejections_total": {"code", "semantics.md"},
+		"quietcore_admission_rejections_total": {"code", "semantics/refusals.md"},
 		"quietcore_cpi_analyses_total":         {"what follows", "detection.md#what-is-done"},
 		"quietcore_cpi_cluster_queries_total":  {"asked for specs", below},
 		"quietcore_cpi_container_cycles_total": {"in windows", "#cpu-performance"},
