@@ -16,6 +16,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -556,6 +557,52 @@ func TestADaemonWritesItsOwnNode(t *testing.T) {
 			{operation: admission.Delete, before: topology(c.node)},
 		} {
 			r.user, r.resource = c.user, "noderesourcetopologies.topology.node.k8s.io"
+			if _, err := s.ask(r); (err != nil) != (c.denied != "") || err != nil &&
+				!strings.Contains(err.Error(), c.denied) {
+				t.Errorf("%s, %s: %v, want %q", name, r.operation, err, c.denied)
+			}
+		}
+	}
+}
+
+// TestADaemonWritesItsOwnEvents: a daemon writes Events in the name of no other node, and changes no others.
+func TestADaemonWritesItsOwnEvents(t *testing.T) {
+	s := newServer(t, "{}", nil)
+	daemon := func(nodes ...string) user.DefaultInfo {
+		return user.DefaultInfo{Name: "system:serviceaccount:" + namespace + ":quietcore",
+			Extra: map[string][]string{"authentication.kubernetes.io/node-name": nodes}}
+	}
+	event := func(instance, kind, name string) *eventsv1.Event {
+		return &eventsv1.Event{TypeMeta: metav1.TypeMeta{APIVersion: "events.k8s.io/v1", Kind: "Event"},
+			ObjectMeta:        metav1.ObjectMeta{Namespace: tenants, Name: "e"},
+			ReportingInstance: instance, Regarding: corev1.ObjectReference{Kind: kind, Name: name}}
+	}
+	long := strings.Repeat("n", 200)
+	own := event("quietcore-node-a", "Pod", "p")
+	for name, c := range map[string]struct {
+		user       user.DefaultInfo
+		event, was *eventsv1.Event
+		denied     string
+	}{
+		"its own":            {daemon("node-a"), own, own, ""},
+		"of its Node":        {daemon("node-a"), event("quietcore-node-a", "Node", "node-a"), own, ""},
+		"another's":          {daemon("node-b"), own, own, "of another reportingInstance than quietcore-node-b"},
+		"of another Node":    {daemon("node-a"), event("quietcore-node-a", "Node", "node-b"), own, "of another Node"},
+		"taken over":         {daemon("node-a"), own, event("kubelet", "Pod", "p"), "of another reportingInstance"},
+		"given away":         {daemon("node-a"), event("kubelet", "Pod", "p"), own, "of another reportingInstance"},
+		"nobody's":           {daemon("node-a"), event("", "Pod", "p"), own, "of another reportingInstance"},
+		"a token of no node": {user.DefaultInfo{Name: daemon("").Name}, own, own, "names no node"},
+		"a long name, cut": {daemon(long), event("quietcore-"+long[:118], "Pod", "p"),
+			event("quietcore-"+long[:118], "Pod", "p"), ""},
+		"a long name, cut short": {daemon(long), event("quietcore-n", "Pod", "p"), own, "of another reportingInstance"},
+		"somebody else's matter": {user.DefaultInfo{Name: "system:node:node-b"}, own, own, ""},
+	} {
+		requests := []request{{operation: admission.Update, object: c.event, before: c.was}}
+		if name != "taken over" {
+			requests = append(requests, request{operation: admission.Create, object: c.event})
+		}
+		for _, r := range requests {
+			r.user, r.resource = c.user, "events.events.k8s.io"
 			if _, err := s.ask(r); (err != nil) != (c.denied != "") || err != nil &&
 				!strings.Contains(err.Error(), c.denied) {
 				t.Errorf("%s, %s: %v, want %q", name, r.operation, err, c.denied)
