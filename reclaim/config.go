@@ -73,7 +73,7 @@ func (r Raise) IsZero() bool { return r == Default().Raise }
 
 func (c Correct) IsZero() bool { return c == Default().Correct }
 
-// Default is the best configuration on recorded data (docs/oversubscription.md).
+// Default is the best configuration on recorded data (docs/evidence/lending.md).
 func Default() Config {
 	return Config{
 		From: FromSlack,

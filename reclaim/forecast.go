@@ -33,7 +33,7 @@ type Forecast struct {
 	mass    [riseBuckets]float64
 }
 
-// Tuning are the forecast's constants. No operator sets them: docs/oversubscription.md shows
+// Tuning are the forecast's constants. No operator sets them: docs/evidence/lending.md shows
 // what each is worth.
 type Tuning struct {
 	Past      int     // steps that are remembered
@@ -48,7 +48,7 @@ type Tuning struct {
 	Uncalibrated bool
 }
 
-// DefaultTuning is the best in docs/oversubscription.md.
+// DefaultTuning is the best in docs/evidence/lending.md.
 func DefaultTuning() Tuning {
 	return Tuning{Past: 7 * 288, Fresh: 3 * 288, Alike: 10, Near: 0.3, Judged: 7 * 288, Uncertain: 0.5}
 }

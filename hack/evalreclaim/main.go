@@ -21,7 +21,7 @@ import (
 
 func main() {
 	traces := flag.String("traces", filepath.Join("..", "shared", "testdata", "traces"), "folder of the traces")
-	write := flag.Bool("write", false, "put tables and plots into docs/oversubscription.md")
+	write := flag.Bool("write", false, "put tables and plots into docs/evidence/lending.md")
 	flag.Parse()
 	if err := run(os.Stdout, *traces, *write); err != nil {
 		fmt.Fprintln(os.Stderr, "evalreclaim:", err)
@@ -30,7 +30,7 @@ func main() {
 }
 
 // page is the document with the places for the results; the plots lie next to it.
-const page = "docs/oversubscription.md"
+const page = "docs/evidence/lending.md"
 
 func run(out io.Writer, folder string, write bool) error {
 	sets, err := load(folder)

@@ -24,7 +24,7 @@ func loaded(t *testing.T) []set {
 	return sets
 }
 
-// TestFiguresOfThePage holds what docs/oversubscription.md says within a hundredth.
+// TestFiguresOfThePage holds what docs/evidence/lending.md says within a hundredth.
 func TestFiguresOfThePage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds: not with -short")
