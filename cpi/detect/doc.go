@@ -18,6 +18,6 @@
 //	        -> score.go    the paper's score; contrast.go: what it lacks
 //	        -> action.go   act on the suspect, verify, release, remember
 //
-// Mode Classic is the paper. Contrast is better than it: docs/evidence/detector.md.
-// docs/detection.md explains both and has the figures.
+// Mode Classic is the paper. Contrast is better than it: docs/evidence/detector.md
+// explains both and has the figures.
 package detect

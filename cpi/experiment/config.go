@@ -35,7 +35,7 @@ type Config struct {
 	MaxContainers, MaxJobs, MaxPairs int
 }
 
-// DefaultConfig is what docs/detection.md gives figures for.
+// DefaultConfig is what docs/evidence/detector.md gives figures for.
 func DefaultConfig() Config {
 	return Config{Period: time.Minute, Window: 10 * time.Second, Threshold: 200, Budget: 5, Starts: 2, Tests: 1,
 		Enforce: true, CapBatchMilli: 100, CapBEMilli: 10, MaxContainers: 4096, MaxJobs: 4096, MaxPairs: 4096}

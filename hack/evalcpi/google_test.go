@@ -73,7 +73,7 @@ func TestGoogleRefuses(t *testing.T) {
 	}
 }
 
-// TestGooglesFigures holds what docs/cpi.md says of real CPIs.
+// TestGooglesFigures holds what docs/evidence/detector.md says of real CPIs.
 func TestGooglesFigures(t *testing.T) {
 	const name = "../../../shared/testdata/traces/google2019_cpi_sample.csv.gz"
 	if _, err := os.Stat(name); err != nil {

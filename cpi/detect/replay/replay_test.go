@@ -145,7 +145,7 @@ func TestLearnsThenFinds(t *testing.T) {
 			t.Errorf("%v: no spec after 100 samples", mode)
 		}
 		for _, l := range lines {
-			// The paper's score blames bystanders as well: docs/detection.md says how often.
+			// The paper's score blames bystanders as well: docs/evidence/detector.md says how often.
 			if mode == detect.Contrast && strings.Contains(l, " cap ") && !strings.Contains(l, " cap v0 hog") {
 				t.Errorf("%v: %s", mode, l)
 			}
