@@ -121,12 +121,12 @@ test-experiment: setup-vm ## the same by experiment, on a host that nobody loads
 .PHONY: test-counters
 test-counters: ## how exact counting is, in virtual machines: against the kernel on x86 with Linux 5.10, 6.1 and 6.12, beside an isolated CPU, with a real PMU's events on arm64; writes the table of kernels
 	@hack/setup qemu-system-x86 qemu-system-arm
-	$(GO) run ./e2e/counters -write docs/counting.md
+	$(GO) run ./e2e/counters -write docs/evidence/counting.md
 
 .PHONY: try-kernels
 try-kernels: ## the table of kernels alone: what counting can do on Linux 5.10, 6.1, 6.12 and the host's, without the tests
 	@hack/setup qemu-system-x86
-	$(GO) run ./e2e/counters -tries -only x86-5.10,x86,x86-6.12,host -write docs/counting.md
+	$(GO) run ./e2e/counters -tries -only x86-5.10,x86,x86-6.12,host -write docs/evidence/counting.md
 
 .PHONY: e2e-runtimes
 e2e-runtimes: setup-vm ## every scenario on containerd 1.7 and on CRI-O, which are built first: an hour and more

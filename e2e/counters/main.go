@@ -25,7 +25,7 @@ import (
 func main() {
 	only := flag.String("only", "", "x86-5.10, x86, x86-6.12, host, isolated, arm64, or several of them; empty: all")
 	tries := flag.Bool("tries", false, "only try what the kernels can do, for the table: no tests")
-	page := flag.String("write", "", "a page that gets the table of kernels, such as docs/counting.md")
+	page := flag.String("write", "", "a page that gets the table of kernels, such as docs/evidence/counting.md")
 	cache := flag.String("cache", ".cache/e2e", "where kernels are kept")
 	verbose := flag.Bool("v", false, "show the guests' consoles")
 	flag.Parse()
