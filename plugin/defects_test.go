@@ -493,6 +493,12 @@ var defects = []struct {
 		"the world saw that offline CPUs had cost an owner its own only once it had got others"},
 	{"D296", 75922385, []sim.Fault{sim.Kills, sim.Reconnects, sim.Unplugs, sim.Disk}, sim.PropGrant, false,
 		"an owner that was resized to fewer CPUs gets its old ones back without a file, and another loses its own"},
+	{"D297", 75947478, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics,
+		sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock, sim.Unplugs}, sim.PropGrant, false,
+		"an owner that only its mask and its weight show loses its CPUs to one that left them and cannot be read"},
+	{"D298", 75947478, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics,
+		sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock, sim.Unplugs}, sim.PropGrant, false,
+		"the same, where best effort has the owner's CPUs in its slice only, so that they look like the pool"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -18,6 +18,9 @@ func (r *recovery) distrust(found []*running) {
 	sure := map[string]bool{}
 	for _, p := range found { // a pod may have several sandboxes
 		sure[p.pod.UID] = sure[p.pod.UID] || r.confirmed(p, pool)
+		if _, named := r.saved[p.pod.UID]; !named && p.pod.Exclusive() && !p.mixed && r.confirmed(p, cpuset.Set{}) {
+			p.later = p.kernel
+		}
 	}
 	counted := map[string]bool{}
 	for _, p := range found {

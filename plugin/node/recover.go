@@ -26,7 +26,8 @@ import (
 //
 //	it has       it is behind if
 //	CPUs         store and mask have as many others, or one of them where the other cannot (replaced); or the pod
-//	             requests another number, which store or mask have, or on which both agree (outdated)
+//	             requests another number, which store or mask have, or on which both agree (outdated); or its mask
+//	             is not known, and a pod that came later was given them (told)
 //	the pool     the store has as many as requested, or the mask, too (toldSince); or a confirmed mask is not the
 //	             pool's (promoted)
 //	no such pod  always. The store counts if the mask is the same or on the way to it (passes, narrows), else the
@@ -97,6 +98,7 @@ type running struct {
 	all        bool       // asks is from the pod's quota
 	weighs     int64      // the request that the pod's weight shows, in milli-CPUs; 0: none
 	owned      cpuset.Set // what the pod was found to own
+	later      cpuset.Set // its mask, if the pod came after the state file and more than its mask shows these CPUs
 	// mixed means that containers of the pod own CPUs of their own, and the pod as a whole requests none.
 	// claims are the CPUs that these containers were found with, and kernel is the sum of them; agreed are
 	// those that the runtime stores and that the kernel or a lifted limit confirms.
@@ -465,12 +467,11 @@ func (p *running) narrows(stored, has *cpuset.Set) bool {
 	return p.sized() && p.asks == milli(stored) && stored.SubsetOf(has)
 }
 
-// told are the CPUs of owners that the file does not name, and on which store and mask agree.
+// told are the CPUs of owners that came after the file, by their masks and something else: whoever had these CPUs in
+// the file had left them when such a mask was written, even where it looks like the pool's.
 func (r *recovery) told() (cpus cpuset.Set) {
 	for _, p := range r.found {
-		if _, named := r.saved[p.pod.UID]; !named && p.pod.Exclusive() && !p.mixed && r.storedBy(p) == p.kernel {
-			cpus.AddSet(&p.kernel)
-		}
+		cpus.AddSet(&p.later)
 	}
 	return cpus
 }

@@ -375,39 +375,45 @@ func TestOthersOnAnOwnersCPUs(t *testing.T) {
 	}
 }
 
-// A pod's place in the file is not its own any more where a pod that came later was told it and has it. Where it is
-// instead, only its mask says.
+// A pod's place in the file is not its own any more where the mask of a pod that came later has it, and that pod was
+// told it or requests as many CPUs. Where it is instead, only its mask says.
 func TestAPlaceThatALaterOwnerWasTold(t *testing.T) {
 	place, none := cpuset.Range(2, 3), cpuset.Set{}
 	for _, c := range []struct {
 		name          string
 		kernel, later cpuset.Set
 		stored        string // for the later pod's container
+		weighs        int64  // the later pod, in milli-CPUs
 		class         string
-		named         bool // in the file
-		gone          bool
+		named         bool       // in the file
+		want          cpuset.Set // empty: nothing is known
 	}{
-		{"told and written", none, cpuset.Range(0, 3), "0-3", "LSE", false, true},
-		{"it still has it", place, cpuset.Range(0, 3), "0-3", "LSE", false, false},
-		{"written", none, cpuset.Range(0, 3), "", "LSE", false, false},
-		{"told others", none, cpuset.Range(0, 3), "0-5", "LSE", false, false},
-		{"told some of it", none, cpuset.Of(3), "3", "LSE", false, false},
-		{"of a pool", none, cpuset.Range(0, 3), "0-3", "LS", false, false},
-		{"told to one that the file has", none, cpuset.Range(0, 3), "0-3", "LSE", true, false},
+		{"told and written", none, cpuset.Range(0, 3), "0-3", 0, "LSE", false, none},
+		{"it still has it", place, cpuset.Range(0, 3), "0-3", 0, "LSE", false, place},
+		{"written", none, cpuset.Range(0, 3), "", 0, "LSE", false, place},
+		{"written, as many as it requests", none, cpuset.Range(0, 3), "", 4000, "LSE", false, none},
+		{"the same, and it still has it", place, cpuset.Range(0, 3), "", 4000, "LSE", false, place},
+		{"written, more than it requests", none, cpuset.Range(0, 3), "", 2000, "LSE", false, place},
+		{"told others", none, cpuset.Range(0, 3), "0-5", 0, "LSE", false, place},
+		{"told some of it", none, cpuset.Of(3), "3", 0, "LSE", false, cpuset.Of(2)},
+		{"of a pool", none, cpuset.Range(0, 3), "0-3", 0, "LS", false, place},
+		{"told to one that the file has", none, cpuset.Range(0, 3), "0-3", 0, "LSE", true, place},
 	} {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel}
 		later := &running{pod: policy.Pod{UID: "later", Labels: map[string]string{policy.LabelClass: c.class}},
-			kernel: c.later, containers: []policy.Container{{CPUs: c.stored}}}
+			kernel: c.later, weighs: c.weighs, containers: []policy.Container{{CPUs: c.stored}}}
 		r := &recovery{topo: grid(t, testGrid), found: []*running{p, later},
 			saved: map[string]state.Pod{"u": {UID: "u", CPUs: place}}}
 		if c.named {
 			r.saved["later"] = state.Pod{UID: "later"}
 		}
-		switch got := r.placeOf(p); {
-		case c.gone && got != nil:
-			t.Errorf("%s: it has %s", c.name, got.CPUs)
-		case !c.gone && (got == nil || got.CPUs == nil || *got.CPUs != place):
-			t.Errorf("%s: %+v, want %s", c.name, got, place)
+		r.distrust(r.found)
+		var got cpuset.Set
+		if found := r.placeOf(p); found != nil {
+			got = *found.CPUs
+		}
+		if got != c.want {
+			t.Errorf("%s: it has %q, want %q", c.name, got, c.want)
 		}
 	}
 }
