@@ -217,10 +217,11 @@ changelog: ## put VERSION into CHANGELOG.md
 	cd hack/release && $(GO) run . changelog -version $(VERSION) -write
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck, in every module
+lint: ## gofmt, go vet, staticcheck, in every module; the width, words and sentences of the docs
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "not gofmt-ed: run gofmt -w"; exit 1; }
 	$(GO) vet $(PACKAGES)
 	$(GO) run $(STATICCHECK) $(PACKAGES)
+	$(GO) run ./hack/prose
 	@set -e; for m in $(MODULES); do echo "vet and staticcheck $$m"; (cd $$m && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); done
 
 .PHONY: generate

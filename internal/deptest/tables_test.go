@@ -150,6 +150,7 @@ var mayImport = map[string]string{
 	"hack/image/build":          "",
 	"hack/image/licences":       "hack/image/build",
 	"hack/pmucheck":             "cpi/counter cpi/detect cpi/loop cpi/sample cpi/sampler policy sysfs",
+	"hack/prose":                "internal/doctext",
 	"hack/release":              "hack/image/build hack/image/licences",
 	"hack/tools/crio/loadimage": "",
 }
