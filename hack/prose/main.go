@@ -21,10 +21,10 @@ import (
 var (
 	exempt  = []string{"charts/quietcore/README.md", "docs/semantics/matrix.md"}
 	excused = []string{
-		"docs/architecture.md", "docs/comparison.md", "docs/configuration.md",
-		"docs/doctor.md", "docs/dra.md", "docs/incidents.md", "docs/install.md",
+		"docs/architecture.md", "docs/configuration.md",
+		"docs/doctor.md", "docs/dra.md", "docs/install.md",
 		"docs/kubernetes.md", "docs/metrics.md", "docs/migrating.md", "docs/node-resource-topology.md",
-		"docs/operation.md", "docs/page.md", "docs/performance.md", "docs/releasing.md", "docs/runbook.md",
+		"docs/operation.md", "docs/performance.md", "docs/runbook.md",
 		"docs/scheduling.md", "docs/security.md", "docs/troubleshooting.md",
 	}
 )
