@@ -292,8 +292,8 @@ func (c *paper) ours(p *policy.Pod) (best *paperNode, status string) {
 }
 
 // TestQuality: in total no other scheduler places more pods, in 95 of 100 clusters none does, and no node
-// refuses what this one sends. QUIETCORE_CLUSTERS is how many; docs/scheduling.md has the table of 2,000. Beyond
-// what clusters hold (QUIETCORE_CROWD), who places more small pods places more pods: there only refusals count.
+// refuses what this one sends. QUIETCORE_CLUSTERS is how many; docs/evidence/scheduling.md has the table of 2,000.
+// Beyond what clusters hold (QUIETCORE_CROWD), who places more small pods places more pods: there only refusals count.
 func TestQuality(t *testing.T) {
 	clusters, crowd := numberFrom(t, "QUIETCORE_CLUSTERS", 20), numberFrom(t, "QUIETCORE_CROWD", near)
 	list := rivals()

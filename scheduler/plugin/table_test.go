@@ -28,7 +28,7 @@ func TestTheTableOfScenarios(t *testing.T) {
 			}
 		}
 	}
-	page, err := os.ReadFile("../../docs/scheduling.md")
+	page, err := os.ReadFile("../../docs/evidence/scheduling.md")
 	if err != nil {
 		t.Fatal(err)
 	}
