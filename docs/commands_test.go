@@ -158,19 +158,15 @@ type usage struct{ sub, flags, takes string }
 // others are programs that are not ours and of which the pages use little; each
 // word was looked up in the program's own manual.
 var others = map[string]usage{
-	"systemctl":  {sub: "start stop restart", takes: "a node's systemd"},
-	"journalctl": {flags: "-u --since", takes: "a node's journal"},
-	"ctr":        {sub: "images", flags: "-n --local", takes: "a node's containerd"},
-	"k3s":        {sub: "ctr", takes: "a node of k3s"},
-	"skopeo":     {sub: "copy", flags: "--all", takes: "a registry"},
-	"oc":         {sub: "create debug label", takes: "a cluster of OpenShift"},
-	"ssh":        {flags: "-L", takes: "another machine"},
-	"scp":        {takes: "another machine"},
-	"rm":         {takes: "kubelet's state on a node"},
-	"ps":         {flags: "-e -o", takes: "a profiler that is found"},
-	"uptime":     {takes: "what follows it"},
-	"cat":        {takes: "a kernel with /proc/pressure"},
-	"ls":         {flags: "-l"}, "df": {flags: "-h"}, "curl": {flags: "-s"}, "jq": {}, "grep": {flags: "-E -i"},
+	"systemctl": {sub: "start stop restart", takes: "a node's systemd"},
+	"ctr":       {sub: "images", flags: "-n --local", takes: "a node's containerd"},
+	"k3s":       {sub: "ctr", takes: "a node of k3s"},
+	"skopeo":    {sub: "copy", flags: "--all", takes: "a registry"},
+	"oc":        {sub: "create debug label", takes: "a cluster of OpenShift"},
+	"ssh":       {flags: "-L", takes: "another machine"},
+	"scp":       {takes: "another machine"},
+	"rm":        {takes: "kubelet's state on a node"},
+	"ls":        {flags: "-l"}, "curl": {flags: "-s"}, "jq": {}, "grep": {flags: "-E -i"},
 }
 
 // byHand are the targets that pages name and .ci/run does not make, and why.
