@@ -459,7 +459,7 @@ func TestReloadIsDocumented(t *testing.T) {
 		return slices.ContainsFunc(restart, func(r string) bool { return key == r || strings.HasPrefix(key, r+".") })
 	}
 	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\|")
-	line := regexp.MustCompile(`(?m)^\*Reload\*: (.*)$`)
+	line := regexp.MustCompile(`(?s)\n\*Reload\*: (.*?)\n\n`)
 	named := regexp.MustCompile("`([^`]+)`")
 	n := 0
 	for _, section := range strings.Split(read("docs/configuration.md"), "\n## ")[1:] {
