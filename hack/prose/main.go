@@ -22,10 +22,9 @@ var (
 	exempt  = []string{"charts/quietcore/README.md", "docs/semantics/matrix.md"}
 	excused = []string{
 		"docs/architecture.md", "docs/configuration.md",
-		"docs/doctor.md", "docs/dra.md", "docs/install.md",
+		"docs/doctor.md", "docs/install.md",
 		"docs/kubernetes.md", "docs/metrics.md", "docs/migrating.md", "docs/node-resource-topology.md",
-		"docs/operation.md", "docs/performance.md", "docs/runbook.md",
-		"docs/scheduling.md", "docs/security.md", "docs/troubleshooting.md",
+		"docs/operation.md", "docs/performance.md", "docs/security.md", "docs/troubleshooting.md",
 	}
 )
 
