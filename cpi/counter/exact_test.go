@@ -149,6 +149,8 @@ func compared(t testing.TB, what string, from, to moment, i int, id string) comp
 
 // exactly wants a comparison within 0.1 %. Where every attempt missed switches,
 // each of them may have hidden one turn of a task, which ends at a tick at the latest.
+// In a guest whose host is busy an interrupt may take milliseconds. The kernel charges these
+// to no task, and the program to the task that was interrupted: there one attempt in three is enough.
 func exactly(t *testing.T, attempt func() []comparison) {
 	t.Helper()
 	const turn = 10 * time.Millisecond
@@ -160,7 +162,7 @@ func exactly(t *testing.T, attempt func() []comparison) {
 				100*float64(off)/float64(c.high), c.missed)
 			switch {
 			case c.ok():
-			case c.missed == 0:
+			case c.missed == 0 && (!testing.Short() || try == attempts):
 				t.Errorf("%s: %v, the kernel says %v to %v; all of it counted: %t", c.what, c.got, c.low, c.high,
 					c.counted)
 			case try == attempts && off.Abs() > c.low/1000+time.Duration(c.missed)*turn:
