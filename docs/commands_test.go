@@ -269,9 +269,13 @@ func goTool(args []string) error {
 		}
 	}
 	for i, a := range args[:len(args)-1] {
-		if pattern := strings.Trim(args[i+1], "'\"^$"); (a == "-run" || a == "-bench" || a == "-fuzz") &&
-			pattern != "." && dir != "" && !declares(dir, pattern) {
-			return fmt.Errorf("%s has no test %s", dir, pattern)
+		if a != "-run" && a != "-bench" && a != "-fuzz" || dir == "" {
+			continue
+		}
+		for _, pattern := range strings.Split(strings.Trim(args[i+1], "'\"^$"), "|") {
+			if pattern != "." && !declares(dir, pattern) {
+				return fmt.Errorf("%s has no test %s", dir, pattern)
+			}
 		}
 	}
 	return nil
