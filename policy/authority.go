@@ -8,7 +8,7 @@ import (
 )
 
 // Power is something that a pod may ask for at the expense of other pods. A request pays for the
-// CPUs that it names, and for nothing else. docs/security.md has the table.
+// CPUs that it names, and for nothing else. docs/security/authority.md has the table.
 type Power string
 
 const (

@@ -710,9 +710,9 @@ func TestTwoReleases(t *testing.T) {
 	}
 }
 
-// TestSecurityPageNamesEveryRight: docs/security.md names every right that the chart takes.
+// TestSecurityPageNamesEveryRight: docs/security/rights.md names every right that the chart takes.
 func TestSecurityPageNamesEveryRight(t *testing.T) {
-	page, err := os.ReadFile("../../docs/security.md")
+	page, err := os.ReadFile("../../docs/security/rights.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -721,18 +721,18 @@ func TestSecurityPageNamesEveryRight(t *testing.T) {
 	d, _ := first[*appsv1.DaemonSet](objects)
 	for _, c := range d.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add {
 		if row := "`" + string(c) + "`"; !bytes.Contains(page, []byte(row)) {
-			t.Errorf("docs/security.md has no row with %s", row)
+			t.Errorf("docs/security/rights.md has no row with %s", row)
 		}
 	}
 	for _, v := range d.Spec.Template.Spec.Volumes {
 		if v.HostPath != nil && !regexp.MustCompile("(?m)^\\| .*`"+regexp.QuoteMeta(v.HostPath.Path)+"`").Match(page) {
-			t.Errorf("docs/security.md has no row for %s", v.HostPath.Path)
+			t.Errorf("docs/security/rights.md has no row for %s", v.HostPath.Path)
 		}
 	}
 	role, _ := first[*rbacv1.ClusterRole](objects)
 	for _, r := range role.Rules {
 		if row := "`" + r.Resources[0] + "`: " + strings.Join(r.Verbs, ", "); !bytes.Contains(page, []byte(row)) {
-			t.Errorf("docs/security.md has no row with %s", row)
+			t.Errorf("docs/security/rights.md has no row with %s", row)
 		}
 	}
 }

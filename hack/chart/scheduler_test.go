@@ -144,7 +144,7 @@ func TestSchedulersRights(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, &rules); err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile("../../docs/security.md")
+	page, err := os.ReadFile("../../docs/security/scheduler.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestSchedulersRights(t *testing.T) {
 		}
 		if row := "`" + strings.Join(r.Resources, "`, `") + "`: " +
 			strings.Join(r.Verbs, ", ") + " |"; !bytes.Contains(page, []byte(row)) {
-			t.Errorf("docs/security.md has no row with %s", row)
+			t.Errorf("docs/security/scheduler.md has no row with %s", row)
 		}
 	}
 	for values, more := range map[string]string{
