@@ -431,7 +431,7 @@ func TestMetricsOfThePages(t *testing.T) {
 // goesOn is where a literal is broken into two lines.
 var goesOn = regexp.MustCompile("[\"`] ?\\+\\n\\s*[\"`]")
 
-// TestQuotations: what docs/troubleshooting.md says that a program prints is in the
+// TestQuotations: what the pages of troubleshooting say that a program prints is in the
 // program. `…` stands for what differs; a literal that goes on in the next line is one.
 func TestQuotations(t *testing.T) {
 	printed := read("docs/doctor.md")
@@ -440,7 +440,9 @@ func TestQuotations(t *testing.T) {
 	}
 	printed = goesOn.ReplaceAllString(printed, "")
 	n := 0
-	for _, b := range pageOf(t, "docs/troubleshooting.md").Blocks {
+	blocks := slices.Concat(pageOf(t, "docs/troubleshooting.md").Blocks,
+		pageOf(t, "docs/troubleshooting-daemon.md").Blocks)
+	for _, b := range blocks {
 		if b.Info != "text" {
 			continue
 		}
@@ -455,7 +457,7 @@ func TestQuotations(t *testing.T) {
 				}
 				n++
 				if !strings.Contains(printed, strings.TrimSpace(part)) {
-					t.Errorf("docs/troubleshooting.md:%d: nothing says %q", b.Line+i, part)
+					t.Errorf("%s:%d: nothing says %q", b.Page, b.Line+i, part)
 				}
 			}
 		}
