@@ -56,8 +56,7 @@ func (c Command) String() string { return fmt.Sprintf("%s:%d: %s", c.Page, c.Lin
 var anchor = regexp.MustCompile(`^<a id="([^"]+)">$`)
 
 // where lists what is documentation, below the root of the repository.
-var where = []string{"*.md", "docs/*.md", "docs/semantics/*.md", "docs/security/*.md", "docs/evidence/*.md",
-	"charts/quietcore/README.md"}
+var where = []string{"*.md", "docs/*.md", "docs/semantics/*.md", "docs/security/*.md", "charts/quietcore/README.md"}
 
 // Pages reads all pages of the repository at root. The reference of commands,
 // docs/cli, is generated and has a test of its own; a changelog quotes.
