@@ -17,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/page/pagetest"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -52,6 +53,43 @@ func TestBrowserContainersThatOwn(t *testing.T) {
 	b.Keys(kb.ArrowDown, kb.Enter)
 	b.Wants(pagetest.Details, "shop/app-0", "owns CPUs\nmain 0-1, worker 2", "log")
 	b.Screenshot("containers-own")
+}
+
+// TestBrowserClaims: a CPU that a claim has says whose it is, before its pod runs and when it does.
+func TestBrowserClaims(t *testing.T) {
+	n := newNode(t, small(), "7")
+	var err error
+	if n.claims, err = policy.New(n.plugin.Snapshot().Topology, policy.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	within := cpuset.Of(0, 1, 2, 3, 4, 5)
+	for i, pods := range [][]string{{"uid-" + fmt.Sprintf("%x-%x", "shop", "ml-0")}, {"uid-that-does-not-run"}} {
+		n.submit(policy.ClaimPrepared{UID: fmt.Sprint("claim-", i), Namespace: "shop", Name: fmt.Sprint("cpus-", i),
+			Pods: pods, Requests: []policy.ClaimRequest{{Device: "numa0", Within: within, CPUs: 2}}})
+	}
+	n.pod("shop", "ml-0", "BE", 0)
+	n.pod("shop", "web-1", "LS", 500)
+	n.advance(2*time.Second, time.Second)
+	b := pagetest.New(t, 1400, 900)
+	b.Open(n.serve(t) + "/")
+	const tip = "document.getElementById('tip').innerText"
+	for _, c := range []struct{ cpu, owner, why, details string }{
+		{"0", "shop/ml-0 by claim cpus-0", "the claim's until kubelet gives", "shop/ml-0/main"},
+		{"2", "shop/claim cpus-1", "no container of its pod runs", "No container may run here"},
+	} {
+		cell := fmt.Sprintf(`#map [data-cpu="%s"]`, c.cpu)
+		b.Hover(cell)
+		b.Until(tip + ".startsWith('CPU " + c.cpu + ":')")
+		b.Wants(tip, "CPU "+c.cpu+": exclusive, "+c.owner, c.why)
+		b.Click(cell)
+		b.Wants(pagetest.Details, "CPU "+c.cpu+": exclusive", c.owner, c.details)
+	}
+	b.Slash()
+	b.Keys("cpus-0")
+	b.Until("document.querySelectorAll('#found [data-pod]').length === 1")
+	b.Keys(kb.ArrowDown, kb.Enter)
+	b.Wants(pagetest.Details, "shop/ml-0", "owns CPUs\nclaim cpus-0 0-1", "main")
+	b.Screenshot("claims")
 }
 
 func TestBrowserSmallMachine(t *testing.T) {

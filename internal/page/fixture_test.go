@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -34,8 +35,11 @@ type node struct {
 	clock   atomic.Int64 // Unix milliseconds
 	windows atomic.Int64 // of CPI, so far
 	looks   atomic.Int64
-	gone    atomic.Bool  // the runtime
-	alone   atomic.Int64 // a CPU that the shared pool lacks, which policy seldom leads to; -1: none
+	gone    atomic.Bool // the runtime
+	// claims decides in the plugin's place where there are claims: without a runtime the plugin prepares none.
+	claims *policy.Machine
+	shown  atomic.Pointer[policy.Snapshot] // of claims
+	alone  atomic.Int64                    // a CPU that the shared pool lacks, which policy seldom leads to; -1: none
 }
 
 func small() topology.Grid {
@@ -87,7 +91,7 @@ func newNode(t testing.TB, grid topology.Grid, reserved string) *node {
 // look is what cmd/quietcore puts together, with measurements made up.
 func (n *node) look() Look {
 	n.looks.Add(1)
-	s := n.plugin.Snapshot()
+	s := cmp.Or(n.shown.Load(), n.plugin.Snapshot())
 	if cpu := n.alone.Load(); cpu >= 0 {
 		changed := *s
 		changed.Shared.Remove(int(cpu))
@@ -162,6 +166,13 @@ func (n *node) submit(events ...policy.Event) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, e := range events {
+		if n.claims != nil {
+			if _, err := n.claims.Step(noon, e); err != nil {
+				n.t.Fatalf("%+v: %v", e, err)
+			}
+			n.shown.Store(n.claims.Snapshot())
+			continue
+		}
 		if err := n.plugin.Submit(ctx, e); err != nil {
 			n.t.Fatalf("%+v: %v", e, err)
 		}

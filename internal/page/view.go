@@ -149,6 +149,7 @@ type ownerPart struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Container string `json:"container,omitempty"` // empty: the pod as a whole
+	Claim     string `json:"claim,omitempty"`     // by which the pod has them; of its namespace
 	Pool      string `json:"pool"`
 	CPUs      string `json:"cpus"`
 	Withheld  string `json:"withheld,omitempty"`
@@ -187,8 +188,31 @@ func ownersOf(s *policy.Snapshot) []ownerPart {
 		}
 		list = append(list, p)
 	}
+	for i := range s.Claims {
+		list = append(list, claimOf(s, &s.Claims[i])...)
+	}
 	slices.SortStableFunc(list, func(a, b ownerPart) int { return cmp.Compare(a.set.First(), b.set.First()) })
 	return list
+}
+
+// claimOf is a claim of our own DRA driver, if it has CPUs: they are the first's of its pods that runs here.
+func claimOf(s *policy.Snapshot, c *policy.ClaimView) []ownerPart {
+	p := ownerPart{Namespace: name(c.Namespace), Claim: name(c.Name), Pool: render.Exclusive}
+	for _, r := range c.Requests {
+		p.set, p.kept = p.set.Or(r.CPUs), p.kept.Or(r.Withheld)
+	}
+	if p.set.IsEmpty() {
+		return nil
+	}
+	p.CPUs = p.set.String()
+	if !p.kept.IsEmpty() {
+		p.Withheld = p.kept.String()
+	}
+	i := slices.IndexFunc(s.Containers, func(v *policy.ContainerView) bool { return slices.Contains(c.Pods, v.PodUID) })
+	if i >= 0 {
+		p.Pod, p.Running = name(s.Containers[i].Pod), true
+	}
+	return []ownerPart{p}
 }
 
 func cpusOf(s *policy.Snapshot) cpusPart {

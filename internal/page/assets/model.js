@@ -136,6 +136,7 @@ export class Model {
   because(mark) {
     const owner = mark?.owner === undefined ? undefined : this.owners[mark.owner];
     if (!owner) return words[poolOf(mark)].meaning;
+    if (owner.claim) return `it is the claim's until kubelet gives the claim back${owner.pod ? "" : "; no container of its pod runs at the moment"}`;
     const own = this.pods.get(podKey(owner))?.find((c) => !owner.container || c.container === owner.container);
     return own?.why || "it is the pod's own until the pod ends; no container of it runs at the moment";
   }
@@ -147,7 +148,10 @@ export class Model {
     const found = [];
     const fits = (name) => wanted.every((w) => name.toLowerCase().includes(w));
     for (const [key, list] of this.pods) if (list.some((c) => fits(key + "/" + c.container + " " + (c.workload || "")))) found.push(key);
-    for (const o of this.owners) if (!this.pods.has(podKey(o)) && fits(podKey(o))) found.push(podKey(o));
+    for (const o of this.owners) {
+      const key = podKey(o);
+      if (!found.includes(key) && (o.claim || !this.pods.has(key)) && fits(key + " " + (o.claim || ""))) found.push(key);
+    }
     return found;
   }
 
@@ -159,10 +163,11 @@ export class Model {
   }
 }
 
-export const podKey = (c) => c.namespace + "/" + c.pod;
+// podKey names a pod, or a claim of which no pod runs.
+export const podKey = (c) => c.namespace + "/" + (c.pod || "claim " + c.claim);
 
-// ownerName is the pod, or the container of it that owns CPUs of its own.
-export const ownerName = (o) => podKey(o) + (o.container ? "/" + o.container : "");
+// ownerName is the pod, or the container or the claim of it that has CPUs of its own.
+export const ownerName = (o) => podKey(o) + (o.container ? "/" + o.container : o.claim && o.pod ? ` by claim ${o.claim}` : "");
 
 // join continues a line. Points of the previous daemon stay; a clock that was set back continues from there.
 function join(old, fresh, most) {

@@ -1,7 +1,7 @@
 // The panels next to the drawing: details of the selection, incidents, containers, changes.
 
 import { byID, make, draw, number, moment, count, until } from "./dom.js";
-import { words, poolOf, podKey } from "./model.js";
+import { words, poolOf, podKey, ownerName } from "./model.js";
 import { path, nice } from "./timeline.js";
 
 const mostRows = 200;
@@ -43,7 +43,7 @@ export class Panels {
         ["owners", owners.length], ["containers", containers.length + (this.model.more || 0)], ["not where decided", node.unpinned || undefined],
       ]),
       owners.length > 0 && make("h4", {}, "Pods with CPUs of their own"),
-      owners.slice(0, 40).map((o) => make("p", {}, this.podLink(podKey(o)), `${o.container ? "/" + o.container : ""} ${o.cpus}`)),
+      owners.slice(0, 40).map((o) => make("p", {}, this.podLink(podKey(o)), `${ownerName(o).slice(podKey(o).length)} ${o.cpus}`)),
       owners.length > 40 && make("p", { className: "hint" }, `and ${owners.length - 40} more; search finds them`),
     ];
   }
@@ -60,7 +60,7 @@ export class Panels {
       list([
         ["place", `socket ${place.socket}, NUMA node ${place.node}, L3 ${place.l3}, core ${place.core}`],
         ["same core", place.siblings.length ? place.siblings.map((s) => [this.cpuLink(s), " "]) : "no other thread"],
-        [pool === "withheld" ? "kept idle for" : "owner", owner && this.podLink(podKey(owner))],
+        [pool === "withheld" ? "kept idle for" : "owner", owner && this.podLink(podKey(owner), ownerName(owner))],
         ["why", this.model.because(mark)],
         ["best effort", mark?.be === "in" ? "may run here" : mark?.be === "off" ? "is kept off it for now: it gives way to production, or spares a victim" : "never runs here"],
       ]),
@@ -82,7 +82,7 @@ export class Panels {
   pod({ key }) {
     const containers = this.model.pods.get(key) || [];
     const owners = this.model.owners.filter((o) => podKey(o) === key), owner = owners[0];
-    const each = (of) => owners.filter(of).map((o) => (o.container ? o.container + " " : "") + of(o)).join(", ");
+    const each = (of) => owners.filter(of).map((o) => (o.container ? o.container + " " : o.claim ? `claim ${o.claim} ` : "") + of(o)).join(", ");
     if (containers.length === 0 && !owner) return [make("h3", {}, key), make("p", {}, "is not on this node any more")];
     return [
       make("h3", {}, key),
@@ -90,7 +90,7 @@ export class Panels {
         ["made by", containers[0]?.workload], ["owns CPUs", each((o) => o.cpus)], ["withheld for it", each((o) => o.withheld)],
         ["chosen by", owner?.byKubelet && "kubelet's static policy"],
       ]),
-      containers.length === 0 && make("p", {}, "No container of it runs at the moment; the CPUs are its own until the pod ends."),
+      containers.length === 0 && make("p", {}, owner.claim ? "No container of its pod runs at the moment; the CPUs are the claim's until kubelet gives it back." : "No container of it runs at the moment; the CPUs are its own until the pod ends."),
       containers.map((c) => this.container(c)),
     ];
   }
