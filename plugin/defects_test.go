@@ -499,6 +499,9 @@ var defects = []struct {
 	{"D298", 75947478, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable, sim.Panics,
 		sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock, sim.Unplugs}, sim.PropGrant, false,
 		"the same, where best effort has the owner's CPUs in its slice only, so that they look like the pool"},
+	{"D299", 77052291, []sim.Fault{sim.Lies, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Disk, sim.Kills,
+		sim.Reconnects, sim.Clock}, sim.PropGrant, false,
+		"an owner that has grown loses a CPU that its mask lacks, as the container that was told has ended"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

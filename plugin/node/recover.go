@@ -424,7 +424,7 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 		return false // the mask is from before the pod shrank, or from before others came
 	}
 	shows := p.sized() || p.weighs != int64(n)*1000 // the running containers may not be all
-	return shows && p.asks == milli(&p.kernel) || !stored.IsEmpty() && r.same(stored, p.kernel)
+	return shows && (p.asks == milli(&p.kernel) || !stored.IsEmpty() && r.same(stored, p.kernel))
 }
 
 // recorded reports whether the file has some of these CPUs as another pod's, which has not left them: its mask has some

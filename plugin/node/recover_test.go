@@ -193,6 +193,7 @@ func TestAFileThatIsBehind(t *testing.T) {
 		{"grown, and a container of two runs", two, four, "8-11", 1000, false, 4000, four},
 		{"on its way, and a container of two requests as many", four, three, "", 3000, false, 4000, four},
 		{"the same, and its weight shows no more", four, three, "", 3000, false, 3000, three},
+		{"grown, not written, and the container that was told has ended", four, three, "8-10", 3000, false, 4000, four},
 	} {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
 			asks: c.asks, all: c.all, weighs: c.weighs, containers: []policy.Container{{CPUs: c.stored}}}
