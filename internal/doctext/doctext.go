@@ -56,13 +56,22 @@ func (c Command) String() string { return fmt.Sprintf("%s:%d: %s", c.Page, c.Lin
 var anchor = regexp.MustCompile(`^<a id="([^"]+)">$`)
 
 // where lists what is documentation, below the root of the repository.
-var where = []string{"*.md", "docs/*.md", "docs/semantics/*.md", "docs/security/*.md", "charts/quietcore/README.md"}
+var where = []string{"*.md", "docs/*.md", "docs/tutorials/*.md", "docs/semantics/*.md", "docs/security/*.md",
+	"charts/quietcore/README.md"}
+
+// evidence are measurements, whose commands and figures are of the day on which they were taken.
+var evidence = []string{"docs/evidence/*.md"}
 
 // Pages reads all pages of the repository at root. The reference of commands,
 // docs/cli, is generated and has a test of its own; a changelog quotes.
-func Pages(root string) ([]Page, error) {
+func Pages(root string) ([]Page, error) { return read(root, where) }
+
+// Evidence reads the pages of measurements.
+func Evidence(root string) ([]Page, error) { return read(root, evidence) }
+
+func read(root string, patterns []string) ([]Page, error) {
 	var pages []Page
-	for _, pattern := range where {
+	for _, pattern := range patterns {
 		names, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(pattern)))
 		if err != nil {
 			return nil, err
@@ -82,7 +91,7 @@ func Pages(root string) ([]Page, error) {
 			pages = append(pages, Parse(filepath.ToSlash(rel), source))
 		}
 	}
-	if len(pages) < 10 {
+	if len(pages) < 5 {
 		return nil, fmt.Errorf("%d pages below %s; that is not the documentation", len(pages), root)
 	}
 	return pages, nil

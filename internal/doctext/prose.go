@@ -16,10 +16,39 @@ import (
 
 // What a page is held to, so that people read it.
 const (
-	MaxColumns       = 120  // of a line of text
-	MaxSentenceWords = 25   // of a sentence
-	MaxPageWords     = 1500 // of a page, code and tables included
+	MaxColumns       = 120    // of a line of text
+	MaxSentenceWords = 25     // of a sentence
+	MaxPageWords     = 1500   // of a page, code and tables included
+	MaxProseWords    = 40_000 // of all pages but the reference
 )
+
+// shorter are pages and folders that are held to fewer words.
+var shorter = []struct {
+	begins string
+	words  int
+}{{"README.md", 500}, {"docs/tutorials/", 600}}
+
+// maxWords is how many words a page may have, code and tables included.
+func (p Page) maxWords() int {
+	for _, s := range shorter {
+		if strings.HasPrefix(p.Path, s.begins) {
+			return s.words
+		}
+	}
+	return MaxPageWords
+}
+
+// ProseWords counts what people read from beginning to end: headings, paragraphs and items, a code span being a word.
+// Code and tables are looked at instead.
+func (p Page) ProseWords() int {
+	n := 0
+	for _, t := range texts([]byte(p.Text)) {
+		if !t.cell {
+			n += len(strings.Fields(t.Text))
+		}
+	}
+	return n
+}
 
 // Finding is a place of a page that is not as it should be.
 type Finding struct {
@@ -45,8 +74,8 @@ func (p Page) Prose() []Finding {
 	add := func(line int, format string, args ...any) {
 		list = append(list, Finding{p.Path, line, fmt.Sprintf(format, args...)})
 	}
-	if n := len(strings.Fields(p.Text)); n > MaxPageWords {
-		add(1, "the page has %d words, at most %d", n, MaxPageWords)
+	if n := len(strings.Fields(p.Text)); n > p.maxWords() {
+		add(1, "the page has %d words, at most %d", n, p.maxWords())
 	}
 	fenced := false
 	for i, l := range strings.Split(p.Text, "\n") {
@@ -74,9 +103,15 @@ func (p Page) Prose() []Finding {
 	return list
 }
 
+// passage is a text that stands for itself.
+type passage struct {
+	Span
+	cell bool // of a table
+}
+
 // texts are the paragraphs, items, headings and cells of a page, a code span being one word.
-func texts(source []byte) []Span {
-	var list []Span
+func texts(source []byte) []passage {
+	var list []passage
 	at := 0
 	doc := goldmark.New(goldmark.WithExtensions(extension.GFM)).Parser().Parse(text.NewReader(source))
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // the function returns no error
@@ -88,7 +123,8 @@ func texts(source []byte) []Span {
 			if n.Lines().Len() > 0 {
 				at = n.Lines().At(0).Start
 			}
-			list = append(list, Span{said(n, source), 1 + strings.Count(string(source[:at]), "\n")})
+			list = append(list, passage{Span{said(n, source), 1 + strings.Count(string(source[:at]), "\n")},
+				n.Kind() == extast.KindTableCell})
 			return ast.WalkSkipChildren, nil
 		}
 		return ast.WalkContinue, nil

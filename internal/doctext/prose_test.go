@@ -42,3 +42,24 @@ func TestProse(t *testing.T) {
 		})
 	}
 }
+
+// TestProseWords: headings, paragraphs and items are read; code and tables are looked at.
+func TestProseWords(t *testing.T) {
+	p := Parse("a.md", []byte("# A b\n\nOne `a b c` two.\n\n- three\n  four\n\n| a | b |\n|---|---|\n| c | d |\n\n"+
+		"```\na b c\n```\n"))
+	if got := p.ProseWords(); got != 7 {
+		t.Errorf("%d words, want 7", got)
+	}
+}
+
+// TestShorterPages: the README and tutorials are held to fewer words than other pages.
+func TestShorterPages(t *testing.T) {
+	text := []byte(strings.Repeat("A b.\n\n", 301))
+	for name, want := range map[string]string{"README.md": "has 602 words, at most 500",
+		"docs/tutorials/a.md": "has 602 words, at most 600", "docs/README.md": ""} {
+		list := Parse(name, text).Prose()
+		if want == "" && len(list) > 0 || want != "" && (len(list) != 1 || !strings.HasSuffix(list[0].What, want)) {
+			t.Errorf("%s: %v, want %q", name, list, want)
+		}
+	}
+}
