@@ -166,7 +166,8 @@ var others = map[string]usage{
 	"ssh":       {flags: "-L", takes: "another machine"},
 	"scp":       {takes: "another machine"},
 	"rm":        {takes: "kubelet's state on a node"},
-	"ls":        {flags: "-l"}, "curl": {flags: "-s"}, "jq": {}, "grep": {flags: "-E -i"},
+	"ls":        {flags: "-l"}, "curl": {flags: "-s"}, "jq": {flags: "-c -r"}, "grep": {flags: "-E -i"},
+	"head": {flags: "-n"}, "tail": {flags: "-n"},
 }
 
 // byHand are the targets that pages name and .ci/run does not make, and why.

@@ -144,8 +144,10 @@ func newDocsNode(t *testing.T) *docsNode {
 		}
 		cmdtest.Write(t, name, text)
 	}
-	if err := os.Symlink(filepath.Join(repo, "e2e"), filepath.Join(n.dir, "e2e")); err != nil {
-		t.Fatal(err)
+	for _, dir := range []string{"docs", "e2e"} {
+		if err := os.Symlink(filepath.Join(repo, dir), filepath.Join(n.dir, dir)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, dir := range []string{"host", "DIR"} {
 		if err := os.Mkdir(filepath.Join(n.dir, dir), 0o700); err != nil {
@@ -154,7 +156,7 @@ func newDocsNode(t *testing.T) *docsNode {
 	}
 	listen(t, "/run/containerd/containerd.sock")
 	pods := []cmdtest.Pod{{Namespace: "default", Name: "web"}, {Namespace: "default", Name: "first"},
-		{Namespace: "shop", Name: "db"}}
+		{Namespace: "default", Name: "encode"}, {Namespace: "shop", Name: "db"}}
 	for i := range pods {
 		pods[i].UID, pods[i].Class, pods[i].CPUs = "uid-"+pods[i].Name, "LS", 1
 	}

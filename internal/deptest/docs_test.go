@@ -14,7 +14,7 @@ var link = regexp.MustCompile(`\]\(([^)#]+)(#[^)]*)?\)`)
 // lead to a file.
 func TestLinksInDocsLead(t *testing.T) {
 	var pages []string
-	for _, dir := range []string{"docs", "docs/evidence", "docs/security", "docs/semantics"} {
+	for _, dir := range []string{"docs", "docs/evidence", "docs/security", "docs/semantics", "docs/tutorials"} {
 		found, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(dir), "*.md"))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%d pages in %s, %v", len(found), dir, err)
