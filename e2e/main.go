@@ -18,8 +18,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/e2e/command"
@@ -56,7 +54,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.SetOutput(stderr)
 	f.StringVar(&o.scenario, "scenario", "", "play this `file`")
 	f.StringVar(&o.suite, "suite", "", "play all files of this `directory`, in simulate and on machines, and compare")
-	f.StringVar(&o.runtime, "runtime", string(machine.Containerd), "container runtime: "+runtimes())
+	f.StringVar(&o.runtime, "runtime", string(machine.Containerd), "container `runtime`: "+machine.RuntimeNames())
 	o.Flags.Add(f, command.Both, command.Alternate)
 	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
@@ -73,8 +71,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	switch {
 	case (o.scenario == "") == (o.suite == ""):
 		return nil, usage{errors.New("give either -scenario or -suite")}
-	case !slices.Contains(machine.Runtimes(), machine.Runtime(o.runtime)):
-		return nil, usage{fmt.Errorf("-runtime %s: must be one of %s", o.runtime, runtimes())}
+	case machine.Runtime(o.runtime).Check() != nil:
+		return nil, usage{machine.Runtime(o.runtime).Check()}
 	case o.suite != "" && o.dir != "" && o.Several():
 		return nil, usage{errors.New("-dir: two guests cannot share it; give one -driver")}
 	case o.turn >= 0 && (o.suite == "" || o.Driver != command.Alternate):
@@ -83,14 +81,6 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage{fmt.Errorf("-driver %s: needs -suite", o.Driver)}
 	}
 	return o, nil
-}
-
-func runtimes() string {
-	var names []string
-	for _, r := range machine.Runtimes() {
-		names = append(names, string(r))
-	}
-	return strings.Join(names, ", ")
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {

@@ -77,7 +77,8 @@ func (b *bench) join(ctx context.Context, binary string) error {
 	}
 	files[strings.TrimPrefix(samplerPath, "/")] = sampler
 	b.node, err = b.Join(ctx, cluster.NodeName, machine.Options{
-		Grid: grid, Driver: kubelet.Driver(b.options.Driver), Cache: b.options.Cache, Progress: b.stderr,
+		Grid: grid, Driver: kubelet.Driver(b.options.Driver), Runtime: machine.Runtime(b.options.runtime),
+		Cache: b.options.Cache, Progress: b.stderr,
 		Files: files,
 	}, nil)
 	if err != nil {

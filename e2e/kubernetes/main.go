@@ -15,6 +15,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -25,11 +26,13 @@ import (
 	"github.com/quietcore/quietcore/e2e/command"
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
+	"github.com/quietcore/quietcore/e2e/machine"
 )
 
 type options struct {
 	command.Flags
 	only    string
+	runtime string
 	minutes float64
 	pods    int
 	crowd   int
@@ -79,6 +82,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("kubernetes", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.only, "only", "", "run these `proofs` only, by name, with commas between")
+	f.StringVar(&o.runtime, "runtime", string(machine.Containerd), "container `runtime`: "+machine.RuntimeNames()+
+		"; CRI-O without the chart's proofs")
 	o.Flags.Add(f)
 	f.Float64Var(&o.minutes, "minutes", 3, "how long kubelet's own writes are watched")
 	f.IntVar(&o.pods, "pods", 10, "how many pods a figure is the median of")
@@ -97,8 +102,17 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("-pods %d -crowd %d -random %d -minutes %g: want at least 2, 2, 10 and more than 0",
 			o.pods, o.crowd, o.random, o.minutes)
 	}
-	_, err := o.chosen()
-	return o, err
+	if err := machine.Runtime(o.runtime).Check(); err != nil {
+		return nil, err
+	}
+	if _, err := o.chosen(); err != nil {
+		return nil, err
+	}
+	if o.runtime == string(machine.CRIO) && o.chart() {
+		return nil, errors.New("-runtime crio: the chart's images are imported by containerd; give -only without " +
+			"rollout, report, tenant, crowd and " + schedulerProof)
+	}
+	return o, nil
 }
 
 func (o *options) chosen() ([]proof, error) {

@@ -51,7 +51,7 @@ func TestExecReportsTheExitCode(t *testing.T) {
 
 func TestCRICallsCrossThePort(t *testing.T) {
 	c := fakeAgent(t, func(r wire.Request) wire.Response {
-		if r.Socket != ContainerdSocket {
+		if r.Socket != containerdSocket {
 			return wire.Response{Error: "wrong socket " + r.Socket, Code: int(codes.NotFound)}
 		}
 		if r.Method != "/runtime.v1.RuntimeService/RunPodSandbox" {
@@ -64,12 +64,12 @@ func TestCRICallsCrossThePort(t *testing.T) {
 		body, _ := proto.Marshal(&cri.RunPodSandboxResponse{PodSandboxId: "id of " + req.Config.Metadata.Name})
 		return wire.Response{Body: body}
 	})
-	resp, err := c.runtimeService(ContainerdSocket).RunPodSandbox(context.Background(), &cri.RunPodSandboxRequest{
+	resp, err := c.runtimeService(containerdSocket).RunPodSandbox(context.Background(), &cri.RunPodSandboxRequest{
 		Config: &cri.PodSandboxConfig{Metadata: &cri.PodSandboxMetadata{Name: "web"}}})
 	if err != nil || resp.PodSandboxId != "id of web" {
 		t.Errorf("%v, %v", resp, err)
 	}
-	_, err = c.runtimeService(ContainerdSocket).Status(context.Background(), &cri.StatusRequest{})
+	_, err = c.runtimeService(containerdSocket).Status(context.Background(), &cri.StatusRequest{})
 	if s := status.Convert(err); s.Code() != codes.Unknown || s.Message() != "InvalidQoS: no" {
 		t.Errorf("%v", err)
 	}

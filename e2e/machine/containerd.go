@@ -22,7 +22,8 @@ func containerdKit() kit {
 		},
 		etc:    containerdEtc(containerdTemplate),
 		server: "/usr/bin/containerd",
-		socket: ContainerdSocket,
+		socket: containerdSocket,
+		data:   "/var/lib/containerd",
 		// --local, because containerd 2.4 otherwise finds no platform to unpack for with
 		// this snapshotter.
 		load:  []string{"ctr", "-n", "k8s.io", "images", "import", "--local", "--snapshotter", "native", imageFile},

@@ -30,6 +30,7 @@ func crioKit() kit {
 		etc:    crioEtc,
 		server: "/usr/bin/crio",
 		socket: "/run/crio/crio.sock",
+		data:   "/var/lib/containers",
 		load:   []string{"loadimage", imageFile, Image},
 		scope:  func(kubelet.Driver) string { return "crio-" },
 	}

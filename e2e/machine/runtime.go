@@ -3,6 +3,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,8 +28,31 @@ const (
 // Runtimes are all that there are.
 func Runtimes() []Runtime { return []Runtime{Containerd, Containerd17, CRIO} }
 
-// ContainerdSocket is where containerd serves CRI.
-const ContainerdSocket = "/run/containerd/containerd.sock"
+// RuntimeNames lists them for people.
+func RuntimeNames() string {
+	var names []string
+	for _, r := range Runtimes() {
+		names = append(names, string(r))
+	}
+	return strings.Join(names, ", ")
+}
+
+// Check says what is wrong with a name that somebody typed.
+func (r Runtime) Check() error {
+	if !slices.Contains(Runtimes(), r) {
+		return fmt.Errorf("-runtime %s: must be one of %s", r, RuntimeNames())
+	}
+	return nil
+}
+
+// Socket is where the runtime serves CRI.
+func (r Runtime) Socket() string { return r.kit().socket }
+
+// Data is its folder for images and containers.
+func (r Runtime) Data() string { return r.kit().data }
+
+// containerdSocket is where containerd serves CRI.
+const containerdSocket = "/run/containerd/containerd.sock"
 
 // kit is how a runtime gets into a guest and what it is there.
 type kit struct {
@@ -37,6 +61,7 @@ type kit struct {
 	etc      func(kubelet.Driver) map[string]string
 	server   string
 	socket   string
+	data     string
 	// load gives the server that runs its only image.
 	load []string
 	// scope is what the names of the containers' cgroups begin with.

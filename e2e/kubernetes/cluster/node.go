@@ -117,7 +117,7 @@ func (n *Node) prepare(ctx context.Context) error {
 	if _, err := n.Exec(ctx, "busybox", "mount", "--make-rshared", "/"); err != nil {
 		return err
 	}
-	for _, dir := range []string{kubeletDir, "/var/lib/containerd"} {
+	for _, dir := range []string{kubeletDir, n.Runtime.Data()} {
 		if _, err := n.Files(ctx, wire.FileAction{Do: wire.FileMkdir, Path: dir}); err != nil {
 			return err
 		}
@@ -164,7 +164,7 @@ func (n *Node) Configure(ctx context.Context, more map[string]any) error {
 	}
 	config := map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
-		"cgroupDriver": driver, "containerRuntimeEndpoint": "unix://" + machine.ContainerdSocket,
+		"cgroupDriver": driver, "containerRuntimeEndpoint": "unix://" + n.Runtime.Socket(),
 		"staticPodPath": ManifestDir,
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false},
 			"x509": map[string]any{"clientCAFile": pkiDir + "/ca.crt"}},
@@ -255,7 +255,7 @@ func (n *Node) WaitReady(ctx context.Context) error {
 // Diagnosis describes the guest's state after a failure.
 func (n *Node) Diagnosis(ctx context.Context) string {
 	return fmt.Sprintf(
-		"--- console\n%s\n--- containerd\n%s\n--- kubelet\n%s\n--- service address\n%s\n--- quietcore run\n%s\n",
+		"--- console\n%s\n--- the runtime\n%s\n--- kubelet\n%s\n--- service address\n%s\n--- quietcore run\n%s\n",
 		n.ConsoleTail(1500), n.RuntimeLog(ctx, 3000), n.LogTail(ctx, Kubelet, 5000),
 		n.LogTail(ctx, "service", 500), n.LogTail(ctx, machine.Daemon, 5000))
 }
