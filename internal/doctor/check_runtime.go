@@ -46,10 +46,10 @@ func checkNRI(f *Facts, found *findings) {
 	connected := f.Daemon.Answers && f.Daemon.Connected
 	works := r.Listening || connected
 	if len(r.Names) == 0 && !works {
-		found.note("runtime", fmt.Sprintf("no runtime is visible below %s, and nothing listens at %s", f.Root,
+		found.fail("runtime", fmt.Sprintf("no runtime is visible below %s, and nothing listens at %s", f.Root,
 			socket),
-			"run this on the node itself, or with the node's file system mounted: --root /host; k3s and RKE2: "+
-				"--config-dir")
+			"install containerd or CRI-O and turn NRI on; where one is here, run this on the node itself, or with the "+
+				"node's file system mounted: --root /host; k3s and RKE2: --config-dir")
 		return
 	}
 	if len(r.Names) > 1 {

@@ -9,7 +9,8 @@
 //
 // An error keeps pods from getting their CPUs. A warning is something that does not
 // work, or will not after the next restart, while pods still get their CPUs. What
-// cannot be observed (in a pod, most of the node) is a note, and never counts as right.
+// cannot be observed (in a pod, most of the node) is a note, and never counts as right. A runtime
+// that takes plugins can be observed from everywhere, so that its absence is an error.
 package doctor
 
 import (
