@@ -106,11 +106,21 @@ func TestADaemonServesWithoutARuntimeAndEndsCleanly(t *testing.T) {
 		!strings.Contains(errs, "NAMESPACE/POD") {
 		t.Errorf("explain without a namespace: exit %d, %s", code, errs)
 	}
+	if code, out, _ := call("explain", "--socket", p.socket, "default/nobody", "-o", "json"); code != cli.Failed ||
+		out != "" {
+		t.Errorf("explain of nobody as JSON: exit %d, %s", code, out)
+	}
+	for _, command := range []string{"status", "top"} {
+		if code, _, errs := call(command, "--socket", p.socket, "--class", "ls"); code != cli.Wrong ||
+			!strings.Contains(errs, "--class is \"ls\"; it must be one of [LSE LSR LS BE SYSTEM]") {
+			t.Errorf("%s of no class: exit %d, %s", command, code, errs)
+		}
+	}
 	if code := stop(); code != 0 {
 		t.Errorf("after SIGTERM the exit code is %d", code)
 	}
 	if code, _, errs := call("status", "--socket", p.socket); code != cli.Failed ||
-		!strings.Contains(errs, "is `quietcore run` running") {
+		!strings.Contains(errs, "start the daemon") {
 		t.Errorf("status without a daemon: exit %d, %s", code, errs)
 	}
 }

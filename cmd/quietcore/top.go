@@ -32,6 +32,7 @@ Keys: q quits, s sorts by the next column. Without a terminal it prints one tabl
 		Args: cli.NoArgs,
 	}
 	socketFlag(cmd, &o.Client.Socket)
+	containerFlags(cmd, &o.Filter)
 	cmd.Flags().StringVarP(&sort, "sort", "s", "usage", fmt.Sprintf("column to sort by: %v", top.Keys()))
 	cmd.Flags().DurationVarP(&o.Delay, "delay", "d", 2*time.Second, "time between two tables, 100ms to 1h")
 	cmd.Flags().IntVarP(&o.Tables, "iterations", "n", 0,

@@ -101,6 +101,13 @@ BE     be        0-3       -      -      -      - default/?[31mevil/main
 		strings.Count(out, "CONTAINER") != 1 {
 		t.Errorf("exit %d\n%s", code, out)
 	}
+	for flag, want := range map[string]int{"--namespace=default": 2, "--namespace=shop": 0, "--class=LS": 1,
+		"--pod=w*": 1} {
+		if code, out, _ = call("top", "--socket", socket, "-d", "100ms", flag); code != 0 ||
+			strings.Count(out, "default/") != want {
+			t.Errorf("%s: exit %d\n%s", flag, code, out)
+		}
+	}
 	code, out, _ = call("top", "--socket", socket, "-d", "100ms", "-o", "json", "-n", "2")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	var f top.Frame
@@ -131,7 +138,7 @@ func TestTopRefusesInWords(t *testing.T) {
 		t.Errorf("a daemon that fails: exit %d, %s", code, errs)
 	}
 	if code, _, errs := call("top", "--socket", socket+"x"); code != cli.Failed ||
-		!strings.Contains(errs, "is `quietcore run` running") {
+		!strings.Contains(errs, "start the daemon") {
 		t.Errorf("no daemon: exit %d, %s", code, errs)
 	}
 }

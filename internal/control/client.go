@@ -8,7 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -67,9 +69,57 @@ func (c Client) Settled(ctx context.Context) (*Status, error) {
 			if err != nil {
 				return nil, err
 			}
-			return nil, fmt.Errorf("the daemon did not settle (connected %t, synchronised %t); its log says why: %w",
-				s.Connected, s.Synchronised, ctx.Err())
+			return nil, fmt.Errorf("the daemon has not settled yet (connected %t, synchronised %t); its log says why",
+				s.Connected, s.Synchronised)
 		case <-time.After(askAgain):
+		}
+	}
+}
+
+// unanswered is a question that the daemon did not answer. It says what to do, and leaves how
+// it was asked to errors.Is.
+type unanswered struct {
+	socket string
+	cause  error
+}
+
+func (u *unanswered) Unwrap() error { return u.cause }
+
+func (u *unanswered) Error() string {
+	none := "no daemon answers on " + u.socket
+	switch err := u.cause; {
+	case errors.Is(err, os.ErrNotExist):
+		return none + ": there is no such socket; start the daemon (`quietcore run`, its service or its pod), or " +
+			"give its socket with --socket"
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOTSOCK):
+		return none + ": nothing listens there; start the daemon again, its log says why it ended"
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET):
+		return none + ": it ended in the middle of the answer; ask again once it is back"
+	case errors.Is(err, os.ErrPermission):
+		return "the daemon's socket " + u.socket + " is for root alone; run this as root"
+	case errors.Is(err, context.Canceled):
+		return "interrupted before the daemon answered"
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return "the daemon on " + u.socket + " did not answer in time; `quietcore doctor` and its log say what holds " +
+			"it up"
+	}
+	const noise = "net/http: HTTP/1.x transport connection broken: "
+	return fmt.Sprintf("what listens on %s does not answer as a daemon does (%s); name the daemon's socket with "+
+		"--socket", u.socket, strings.TrimPrefix(innermost(u.cause).Error(), noise))
+}
+
+// innermost is an error without what package net and the client put around it.
+func innermost(err error) error {
+	for {
+		var outer *url.Error
+		var op *net.OpError
+		switch {
+		case errors.As(err, &outer):
+			err = outer.Err
+		case errors.As(err, &op):
+			err = op.Err
+		default:
+			return err
 		}
 	}
 }
@@ -86,7 +136,7 @@ func (c Client) get(ctx context.Context, path string, take func([]byte) error) e
 	defer body.Close()
 	text, err := io.ReadAll(io.LimitReader(body, maxAnswer))
 	if err != nil {
-		return fmt.Errorf("read the daemon's answer: %w", err)
+		return &unanswered{c.Socket, err}
 	}
 	return take(text)
 }
@@ -106,14 +156,7 @@ func (c Client) ask(ctx context.Context, path string) (io.ReadCloser, error) {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		if absent(err) {
-			return nil, fmt.Errorf("no daemon answers on %s; is `quietcore run` running, and with this socket? %w",
-				c.Socket, err)
-		}
-		if errors.Is(err, os.ErrPermission) {
-			return nil, fmt.Errorf("the daemon's socket %s is for root alone; run this as root: %w", c.Socket, err)
-		}
-		return nil, fmt.Errorf("ask the daemon on %s: %w", c.Socket, err)
+		return nil, &unanswered{c.Socket, err}
 	}
 	if resp.StatusCode == http.StatusOK {
 		return resp.Body, nil

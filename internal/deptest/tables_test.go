@@ -42,7 +42,7 @@ var mayImport = map[string]string{
 	"internal/cmdtest":           "",
 	"internal/config": "cpi/detect cpi/experiment cpuallocator cpuset internal/printable internal/strict policy " +
 		"reclaim",
-	"internal/control": "internal/config internal/incidents internal/script internal/topodoc plugin " +
+	"internal/control": "internal/cli internal/config internal/incidents internal/script internal/topodoc plugin " +
 		"policy topology",
 	"internal/control/show": "internal/cli internal/control internal/metrics internal/printable internal/render " +
 		"internal/script internal/topodoc policy",

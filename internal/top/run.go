@@ -25,6 +25,7 @@ const (
 // Options are those of the command.
 type Options struct {
 	Client control.Client
+	Filter control.Filter
 	Sort   Key
 	Delay  time.Duration
 	Tables int // 0: for ever
@@ -41,7 +42,7 @@ func (o *Options) Check() error {
 	case o.Tables < 0:
 		return cli.Usage("-n is %d; it must be 0 (for ever) or more", o.Tables)
 	}
-	return nil
+	return o.Filter.Check()
 }
 
 // patience bounds one question, so that a daemon that hangs leaves the keys working.
@@ -50,7 +51,12 @@ const patience = 5 * time.Second
 func (o *Options) ask(ctx context.Context) (*control.Top, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return o.Client.Top(ctx)
+	t, err := o.Client.Top(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.Filter(&o.Filter)
+	return t, nil
 }
 
 // Print writes tables one after the other: JSON lines, or text with an empty

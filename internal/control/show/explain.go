@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/quietcore/quietcore/internal/cli"
-	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/internal/script"
 )
@@ -23,52 +22,35 @@ func Explain(ctx context.Context, o Options, what string) error {
 	if err != nil {
 		return err
 	}
-	var text bytes.Buffer
-	if !explainPod(&text, s, want) {
+	e := explanationOf(s, want)
+	if e == nil {
 		return fmt.Errorf("no container of %s runs here; a pod that was refused shows the sentence as an Event", what)
 	}
+	if o.Format == "json" {
+		return cli.WriteJSON(o.To, e)
+	}
+	var text bytes.Buffer
+	e.text(&text)
 	_, err = o.To.Write(text.Bytes())
 	return err
 }
 
-// explainPod reports whether there was something to explain for a namespace, a pod and optionally a
-// container.
-func explainPod(w io.Writer, s *control.Status, want []string) bool {
-	found := false
-	for _, c := range s.Containers {
-		if c.Namespace == want[0] && c.Pod == want[1] && (len(want) == 2 || c.Container == want[2]) {
-			explain(w, c, s.Pools)
-			explainThrottle(w, c, s.Throttled)
-			found = true
-		}
+// text is the explanation for people.
+func (e *Explanation) text(w io.Writer) {
+	for i := range e.Containers {
+		e.container(w, &e.Containers[i])
 	}
-	if found {
-		explainLent(w, s.Lending, want)
+	if len(e.Containers) == 0 && len(e.Owners) > 0 {
+		fmt.Fprintf(w, "%s\n  CPUs      %s, its own until the pod ends; no such container runs at the moment\n",
+			printable.Text(e.asked), e.Owners[0].CPUs)
 	}
-	for _, o := range s.Owners {
-		if !found && o.Namespace == want[0] && o.Pod == want[1] &&
-			(o.Container == "" || len(want) == 2 || o.Container == want[2]) {
-			fmt.Fprintf(w, "%s\n  CPUs      %s, its own until the pod ends; no such container runs at the moment\n",
-				printable.Text(strings.Join(want, "/")), o.CPUs)
-			return true
-		}
-	}
-	return found
-}
-
-// explainThrottle says why a container is throttled now.
-func explainThrottle(w io.Writer, c script.State, throttled map[string]control.Throttled) {
-	why, known := throttled[c.Namespace+"/"+c.Pod+"/"+c.Container]
-	switch {
-	case known:
-		fmt.Fprintf(w, "  throttled %s\n", printable.Text(why.Why))
-	case c.CapMilli != nil:
-		fmt.Fprintln(w, "  throttled by the daemon before this one, until its deadline")
+	if len(e.Containers) > 0 && e.Lending != nil {
+		e.Lending.text(w)
 	}
 }
 
-func explain(w io.Writer, c script.State, pools script.Pools) {
-	fmt.Fprintf(w, "%s\n", printable.Text(c.Namespace+"/"+c.Pod+"/"+c.Container))
+func (e *Explanation) container(w io.Writer, c *ExplainedContainer) {
+	fmt.Fprintf(w, "%s\n", printable.Text(e.Namespace+"/"+e.Pod+"/"+c.Container))
 	fmt.Fprintf(w, "  why       %s\n", printable.Text(c.Why))
 	fmt.Fprintf(w, "  class     %s, pool %s\n", c.Class, c.Pool)
 	fmt.Fprintf(w, "  CPUs      %s\n", c.CPUs)
@@ -76,9 +58,39 @@ func explain(w io.Writer, c script.State, pools script.Pools) {
 		fmt.Fprintf(w, "  withheld  %s are kept idle for it\n", c.Withheld)
 	}
 	fmt.Fprintf(w, "  memory    NUMA nodes %s\n", c.Mems)
-	fmt.Fprintf(w, "  quota     %s\n", quotaText(c))
-	if c.ByKubelet {
+	fmt.Fprintf(w, "  quota     %s\n", quotaText(script.State{CapMilli: c.CapMilli, QuotaMilli: c.QuotaMilli}))
+	if c.ManagedByKubelet {
 		fmt.Fprintln(w, "  owner     kubelet's static policy chose these CPUs")
 	}
-	fmt.Fprintf(w, "  pools     shared %s, be %s, exclusive %s\n", pools.Shared, pools.BE, pools.Exclusive)
+	fmt.Fprintf(w, "  pools     shared %s, be %s, exclusive %s\n", e.Pools.Shared, e.Pools.BE, e.Pools.Exclusive)
+	switch {
+	case c.Throttled != nil:
+		fmt.Fprintf(w, "  throttled %s\n", printable.Text(c.Throttled.Why))
+	case c.CapMilli != nil:
+		fmt.Fprintln(w, "  throttled by the daemon before this one, until its deadline")
+	}
+}
+
+// text is what a best-effort pod was lent and what was taken back.
+func (l *ExplainedLending) text(w io.Writer) {
+	if l.Requests > 0 {
+		fmt.Fprintf(w, "  lent      %.2f CPUs, by its request\n", l.Requests)
+	}
+	if l.Why != "" {
+		fmt.Fprintf(w, "  lending   %s\n", printable.Text(l.Why))
+	}
+	if b := l.Budget; b != nil {
+		how := "on CPUs " + b.On
+		if b.On == "" {
+			how = fmt.Sprintf("by a quota of %.2f", b.Quota)
+		}
+		fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, %s\n", would(b.Mode), b.CPUs, how)
+	}
+	if p := l.Part; p != nil {
+		fmt.Fprintf(w, "  part%s    %.2f CPUs of it: the pod is outside of the best-effort slice\n",
+			would(p.Mode), p.CPUs)
+	}
+	for _, t := range l.Taken {
+		fmt.Fprintf(w, "  taken    %s\n", printable.Text(takenText(t)))
+	}
 }

@@ -25,10 +25,10 @@ func TestHostileNamesReachNoTerminal(t *testing.T) {
 				{Device: text[1], Asked: 2, Lost: text[2]}}}}}
 		s.CPI.Why = text[2]
 		var out bytes.Buffer
-		if err := writeStatus(&out, s); err != nil {
+		if err := writeStatus(&out, s, s.Containers); err != nil {
 			t.Fatal(err)
 		}
-		if !explainPod(&out, s, []string{text[0], text[0]}) {
+		if !explained(&out, s, []string{text[0], text[0]}) {
 			t.Error("nothing is explained")
 		}
 		return strings.Count(out.String(), "\n"), out.String()

@@ -111,38 +111,3 @@ func takenText(t control.Taken) string {
 	}
 	return fmt.Sprintf("%s at %s: %s; %s", who, t.At.UTC().Format(time.RFC3339), t.What, t.Why)
 }
-
-// explainLent lists what a best-effort pod was lent and what was taken back.
-func explainLent(w io.Writer, l *control.Lending, want []string) {
-	if l == nil {
-		return
-	}
-	for _, p := range l.Pods {
-		if p.Namespace != want[0] || p.Pod != want[1] {
-			continue
-		}
-		if p.Requests > 0 {
-			fmt.Fprintf(w, "  lent      %.2f CPUs, by its request\n", p.Requests)
-		}
-		if p.Why != "" {
-			fmt.Fprintf(w, "  lending   %s\n", printable.Text(p.Why))
-		}
-		switch {
-		case l.Suppressed != "":
-			fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, on CPUs %s\n", would(l.Suppression),
-				l.Budget, l.Suppressed)
-		case l.Quota > 0:
-			fmt.Fprintf(w, "  budget%s  %.2f CPUs for all of best effort together, by a quota of %.2f\n",
-				would(l.Suppression), l.Budget, l.Quota)
-		}
-		if p.Part > 0 && l.Group != nil {
-			fmt.Fprintf(w, "  part%s    %.2f CPUs of it: the pod is outside of the best-effort slice\n",
-				would(l.Group.Mode), p.Part)
-		}
-		for _, t := range l.Taken {
-			if t.Pod == "" || t.Pod == p.Namespace+"/"+p.Pod {
-				fmt.Fprintf(w, "  taken    %s\n", printable.Text(takenText(t)))
-			}
-		}
-	}
-}

@@ -64,7 +64,7 @@ func TestStatusSaysWhatIsLentAndWhyItWasTakenBack(t *testing.T) {
 	}
 	b.Reset()
 	want = "part (would be)    0.35 CPUs of it"
-	if explainLent(&b, parted, []string{"jobs", "sort"}); !strings.Contains(b.String(), want) {
+	if lendingOf(parted, []string{"jobs", "sort"}).text(&b); !strings.Contains(b.String(), want) {
 		t.Errorf("no %q in\n%s", want, b.String())
 	}
 	b.Reset()
@@ -77,7 +77,7 @@ func TestExplainSaysWhatAPodWasLent(t *testing.T) {
 	s := &control.Status{Containers: []script.State{{Namespace: "jobs", Pod: "sort", Container: "main",
 		Why: "because"}, {Namespace: "jobs", Pod: "web", Container: "main"}}, Lending: lent()}
 	var b strings.Builder
-	if !explainPod(&b, s, []string{"jobs", "sort"}) {
+	if !explained(&b, s, []string{"jobs", "sort"}) {
 		t.Fatal("it is not found")
 	}
 	for _, want := range []string{"lent      4.00 CPUs", "not idle", "budget (would be)", "were 8"} {
@@ -89,7 +89,7 @@ func TestExplainSaysWhatAPodWasLent(t *testing.T) {
 		t.Errorf("another pod's eviction is shown:\n%s", b.String())
 	}
 	b.Reset()
-	if explainPod(&b, s, []string{"jobs", "web"}); strings.Contains(b.String(), "budget") {
+	if explained(&b, s, []string{"jobs", "web"}); strings.Contains(b.String(), "budget") {
 		t.Errorf("a pod of production shows what best effort has:\n%s", b.String())
 	}
 }
@@ -104,7 +104,7 @@ func TestObservedIsSaidToBe(t *testing.T) {
 	l.Taken[1].Pod = "jobs/sort"
 	s := &control.Status{Containers: []script.State{{Namespace: "jobs", Pod: "sort", Container: "main"}}, Lending: l}
 	var b strings.Builder
-	if err := writeLending(&b, l); err != nil || !explainPod(&b, s, []string{"jobs", "sort"}) {
+	if err := writeLending(&b, l); err != nil || !explained(&b, s, []string{"jobs", "sort"}) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"taken back (would be) at", "taken back (would be) from jobs/sort",

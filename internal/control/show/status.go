@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -30,6 +31,7 @@ type Options struct {
 	Client control.Client
 	To     io.Writer
 	Format string // text, json or yaml; each command supports some of them
+	Filter control.Filter
 }
 
 // Status prints where each pod runs; with settled, after every decision is written and read back.
@@ -44,10 +46,12 @@ func Status(ctx context.Context, o Options, settled bool) error {
 	if err != nil {
 		return err
 	}
+	whole := slices.Clone(s.Containers)
+	s.Filter(&o.Filter)
 	if o.Format == "json" {
 		return cli.WriteJSON(o.To, s)
 	}
-	return writeStatus(o.To, s)
+	return writeStatus(o.To, s, whole)
 }
 
 // Record prints the recorded events as a script.
@@ -65,13 +69,18 @@ func Record(ctx context.Context, o Options) error {
 	return err
 }
 
-func writeStatus(w io.Writer, s *control.Status) error {
+// writeStatus draws the map of the whole machine, and lists what s still has.
+func writeStatus(w io.Writer, s *control.Status, whole []script.State) error {
 	t, err := topodoc.Parse(s.Topology)
 	if err != nil {
 		return fmt.Errorf("the daemon's topology: %w", err)
 	}
-	v := script.View("quietcore", t, s.Containers, s.Pools)
+	v := script.View("quietcore", t, whole, s.Pools)
 	v.Notes = notes(s)
+	if left := len(whole) - len(s.Containers); left > 0 {
+		v.Notes = append(v.Notes, fmt.Sprintf("%d of %d containers are listed, as chosen", len(s.Containers),
+			len(whole)))
+	}
 	if err := render.Text(w, v, cli.Colored(w)); err != nil {
 		return err
 	}
