@@ -502,6 +502,12 @@ var defects = []struct {
 	{"D299", 77052291, []sim.Fault{sim.Lies, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Disk, sim.Kills,
 		sim.Reconnects, sim.Clock}, sim.PropGrant, false,
 		"an owner that has grown loses a CPU that its mask lacks, as the container that was told has ended"},
+	{"C1", 12, []sim.Fault{sim.Errors, sim.Hangs, sim.Unreadable, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock,
+		sim.Unsaid, sim.Unplugs}, sim.PropGrant, false,
+		"an owner starts on the CPUs of a claim that the state file still has, and loses them at the next start"},
+	{"C2", 146, []sim.Fault{sim.Lies, sim.LateEffect, sim.Blind, sim.Unreadable, sim.Panics, sim.Defects, sim.Disk,
+		sim.Kills, sim.Reconnects, sim.Clock, sim.Unsaid, sim.Unplugs}, sim.PropBeside, false,
+		"a claim loses its CPUs where an event about a claim panics and the machine is rebuilt without such events"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

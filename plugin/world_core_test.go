@@ -9,6 +9,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/internal/state"
 	sim "github.com/quietcore/quietcore/internal/world"
@@ -136,7 +137,7 @@ func (l *simulatedLife) answer(r node.Reply) {
 		return // of what is no request of the runtime
 	}
 	delete(l.asked, r.To)
-	a := sim.Answer{To: to, Err: r.Err}
+	a := sim.Answer{To: to, Err: r.Err, Claim: r.Claim}
 	if d := r.Container; d != nil && r.Err == nil {
 		v := valuesOf(d, r.Topology)
 		if a.CPUs = v.cpus; v.quota != nil {
@@ -221,6 +222,9 @@ func (s *simulated) Call(r *sim.Request) {
 func (l *simulatedLife) ask(r *sim.Request) {
 	in := l.request(r)
 	in.Deadline = l.s.now.Add(l.jump + time.Second)
+	if r.Claim != nil {
+		in.Deadline = l.s.now.Add(l.jump + claimFor)
+	}
 	l.asked[in] = r
 	l.step(in)
 }
@@ -238,6 +242,9 @@ func (l *simulatedLife) request(r *sim.Request) *node.Request {
 		}
 		listed := inventoryOf(pods, ctrs, "", l.s.now.Add(l.jump))
 		return &node.Request{Inventory: &listed}
+	}
+	if r.Claim != nil {
+		return &node.Request{Event: r.Event}
 	}
 	pod := podOf(r.Pod.API(r.Sandbox()), "")
 	pod.CreatedAt = l.s.now.Add(l.jump)
@@ -270,6 +277,23 @@ func (s *simulated) View() sim.View {
 	view, status := c.Snapshot(), c.Status()
 	return sim.View{
 		Synced: status.Synchronized, Frozen: status.Frozen != "", Unread: status.Unread > 0,
-		Settled: c.Settled(), Grants: c.Grants, Shared: view.Shared, BE: view.BE, Online: view.Topology.Online(),
+		Settled: c.Settled(), Grants: func() map[string]cpuset.Set { return grantsOf(c) },
+		Shared: view.Shared, BE: view.BE, Online: view.Topology.Online(),
 	}
+}
+
+// grantsOf are the CPUs of pods and of claims.
+func grantsOf(c *node.Core) map[string]cpuset.Set {
+	grants := c.Grants()
+	if c.Status().Frozen != "" {
+		return grants
+	}
+	for _, r := range c.Checkpoint().Claims {
+		for i := range r.Given {
+			if cpus := r.Given[i].CPUs; cpus != nil {
+				grants[r.UID] = grants[r.UID].Or(*cpus)
+			}
+		}
+	}
+	return grants
 }

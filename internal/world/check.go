@@ -72,7 +72,7 @@ func (w *World) checkStart(c *Container, had cpuset.Set) {
 		}
 	}
 	w.followResizes(view, grants)
-	for _, other := range w.node.pods {
+	for _, other := range w.owners() {
 		if others := w.kept(other).And(own); other != p && other.live() && !others.IsEmpty() {
 			w.violate(PropStart, "%s gets %s in the reply, of which %s owns %s", p.Name, own, other.Name, others)
 		}
@@ -294,7 +294,7 @@ func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task)
 		if broken != PropStart {
 			on.RemoveSet(&t.ctr.fallback)
 		}
-		if t.ctr.Pod == p && t.ctr.owns() || on.IsEmpty() || p.admits(t.ctr.Pod) {
+		if t.ctr.uses(p) || on.IsEmpty() || p.admits(t.ctr.Pod) {
 			continue
 		}
 		if !t.ctr.isolated && t.ctr.early {
@@ -321,11 +321,14 @@ func (w *World) checkBeside(c *Container) {
 	if err != nil {
 		return
 	}
-	if mask, err := cpuset.Parse(c.cpus); err == nil && c.Pod.Mixed && mask.Intersects(&may) {
+	if mask, err := cpuset.Parse(c.cpus); err == nil && (c.Pod.Mixed || c.Pod.claim != nil) && mask.Intersects(&may) {
 		may = may.And(mask) // it starts with a mask of its own
 	}
-	for _, p := range w.node.pods {
-		if on := w.kept(p).And(may); (p != c.Pod || p.Mixed) && p.live() && !p.admits(c.Pod) && !on.IsEmpty() {
+	for _, p := range w.owners() {
+		if !p.live() || c.uses(p) || p == c.Pod && !p.Mixed || p.admits(c.Pod) {
+			continue
+		}
+		if on := w.kept(p).And(may); !on.IsEmpty() {
 			w.violate(PropBeside, "%s owns %s, but %s may start on %s", p.Name, p.grant, c.ID, on)
 		}
 	}
@@ -358,9 +361,9 @@ func (w *World) updateIsolated(tasks []task) {
 		t := &tasks[i]
 		p := t.ctr.Pod
 		counts := !p.unannounced && !slices.ContainsFunc(p.sliceWrites, w.mayLand)
-		t.ctr.isolated = counts && (t.ctr.isolated || !slices.ContainsFunc(w.node.pods, func(p *Pod) bool {
+		t.ctr.isolated = counts && (t.ctr.isolated || !slices.ContainsFunc(w.owners(), func(p *Pod) bool {
 			on := w.kept(p).And(t.cpus)
-			return p.live() && (p != t.ctr.Pod || !t.ctr.owns()) && !p.admits(t.ctr.Pod) && !on.IsEmpty()
+			return p.live() && !t.ctr.uses(p) && !p.admits(t.ctr.Pod) && !on.IsEmpty()
 		}))
 	}
 }
@@ -411,7 +414,7 @@ func (w *World) check(c Choice) {
 	w.followResizes(view, grants)
 	tasks := w.tasks()
 	w.updateFallback()
-	for _, p := range w.node.pods {
+	for _, p := range w.owners() {
 		if !p.live() {
 			continue
 		}
@@ -420,6 +423,9 @@ func (w *World) check(c Choice) {
 			continue
 		}
 		w.intruders(PropMove, p, w.kept(p), tasks)
+		if p.isHolder() && view.Frozen {
+			continue // without a machine it cannot say what claims have
+		}
 		grant := grants[p.UID()]
 		if p.follows(grant) {
 			continue
@@ -433,6 +439,7 @@ func (w *World) check(c Choice) {
 	}
 	w.updateIsolated(tasks)
 	w.checkDeadline()
+	w.checkClaimDeadlines()
 }
 
 // checkDeadline ignores requests that the world itself holds at a point.
@@ -478,6 +485,7 @@ func (w *World) settleRound() {
 		w.drain()
 	}
 	w.announceCPUs()
+	w.settleClaims()
 	w.check(Choice{Do: "settle"}) // what offline CPUs cost, before others give some up
 	for _, p := range slices.Clone(w.node.pods) {
 		for range 3 { // a sandbox, a container, its start
@@ -530,7 +538,7 @@ func (w *World) unsettledGrants(view View, grants map[string]cpuset.Set) string 
 	var owned cpuset.Set
 	for _, uid := range slices.Sorted(maps.Keys(grants)) {
 		grant := grants[uid]
-		if !slices.ContainsFunc(w.node.pods, func(p *Pod) bool { return p.UID() == uid }) {
+		if !slices.ContainsFunc(w.owners(), func(p *Pod) bool { return p.UID() == uid }) {
 			return fmt.Sprintf("%s has ended and still owns %s", uid, grant)
 		}
 		if owned.Intersects(&grant) {
@@ -549,9 +557,12 @@ func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string
 		p := c.Pod
 		want := view.Shared
 		grant := grants[p.UID()]
+		if c.has(p.claim) {
+			grant = grants[p.claim.UID()]
+		}
 		left := grant.And(w.topo.Online())
 		switch {
-		case !left.IsEmpty() && c.owns():
+		case !left.IsEmpty() && (c.owns() || c.has(p.claim)):
 			want = left
 		case p.isBE():
 			want = view.BE
@@ -577,7 +588,7 @@ func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string
 func (w *World) unsettledDisk(grants map[string]cpuset.Set) string {
 	saved := map[string]cpuset.Set{}
 	places := w.disk.load(w.clock(), w.elapsed)
-	for uid, p := range places.Places() {
+	for uid, p := range claimPlaces(places.Places(), &places) {
 		if !p.CPUs.IsEmpty() {
 			saved[uid] = p.CPUs
 		}
@@ -607,7 +618,7 @@ func (w *World) mayLose(p *Pod, view View, grants map[string]cpuset.Set) bool {
 	for _, theirs := range grants { // including pods that have ended without an event
 		left.RemoveSet(&theirs)
 	}
-	for _, other := range w.node.pods {
+	for _, other := range w.owners() {
 		left.RemoveSet(&other.grant)
 	}
 	return left.IsEmpty()

@@ -69,6 +69,11 @@ func (w *World) offerKubelet(add offer) {
 		for _, k := range kindWeights {
 			add(k.weight, "pod", n.newName(k.kind), "")
 		}
+		if w.cfg.Claims {
+			for _, k := range claimWeights {
+				add(k.weight, "pod", n.newName(k.kind), "")
+			}
+		}
 	}
 	for _, p := range n.pods {
 		switch {
@@ -133,6 +138,7 @@ func (w *World) offerDaemon(add offer) {
 	}
 	add(1, "suppress", "0-3", "")
 	add(1, "suppress", "none", "")
+	w.offerClaims(add)
 }
 
 func (w *World) offerFaults(add offer) {
@@ -232,6 +238,8 @@ func (w *World) act(c Choice) bool {
 		return o != nil
 	case "pod", "next", "restart", "resize", "end":
 		return w.kubelet(c)
+	case "prepare", "unprepare":
+		return w.callDriver(c)
 	case "wait":
 		d, err := time.ParseDuration(c.What)
 		if err == nil {
@@ -275,7 +283,7 @@ func (w *World) endOp(c Choice) bool {
 func (w *World) kubelet(c Choice) bool {
 	n := &w.node
 	if c.Do == "pod" {
-		return n.add(c.What)
+		return w.addPod(c.What)
 	}
 	p := n.pod(c.What)
 	if p == nil || n.busy(p) || n.inFlight != nil && n.inFlight.Pod == p {
@@ -298,6 +306,19 @@ func (w *World) kubelet(c Choice) bool {
 		return false
 	}
 	w.end(p, c.How == "unsaid")
+	return true
+}
+
+// addPod adds a pod, and the claim that it has.
+func (w *World) addPod(name string) bool {
+	n := &w.node
+	if !n.add(name) {
+		return false
+	}
+	if p := n.pod(name); p.Claims > 0 {
+		p.claim = w.newClaim(p, n.named)
+		n.claims = append(n.claims, p.claim)
+	}
 	return true
 }
 
@@ -355,6 +376,7 @@ func (w *World) end(p *Pod, unsaid bool) {
 	n := &w.node
 	w.kernel.Rmdir(p.Parent())
 	p.phase = over
+	p.endClaim()
 	n.pods = slices.DeleteFunc(n.pods, func(o *Pod) bool { return o == p })
 	unsaid = unsaid || !w.alive
 	for _, o := range p.parts {
@@ -387,6 +409,7 @@ func (w *World) daemon(c Choice) bool {
 		w.shell.Kill()
 		w.alive, w.ops = false, nil
 		w.active.panicking = ""
+		w.forgetClaims()
 		n.drop()
 		w.dispatch()
 		// By the time that a new daemon reads cgroups, systemd has completed or lost its jobs.
@@ -403,6 +426,7 @@ func (w *World) daemon(c Choice) bool {
 	case c.Do == "lose" && !w.alive:
 		w.disk = disk{}
 		w.loseLimits()
+		w.loseClaims()
 	case c.Do == "connect" && w.alive && !n.connected:
 		if view := w.shell.View(); !view.Synced || view.Unread {
 			saved := w.disk.load(w.clock().Add(w.jump), w.elapsed)

@@ -47,7 +47,7 @@ func (w *World) file() (saved map[string]state.Pod, well bool) {
 		return nil, false
 	}
 	found := w.disk.load(w.clock(), w.elapsed)
-	return found.Places(), true
+	return claimPlaces(found.Places(), &found), true
 }
 
 // checkAhead requires that the file does not contradict the grant of an owner when masks are written.
@@ -60,7 +60,7 @@ func (w *World) checkAhead(o *Op) {
 		return
 	}
 	grants := w.shell.View().Grants()
-	for _, p := range w.node.pods {
+	for _, p := range w.owners() {
 		place, named := saved[p.UID()]
 		if grant := grants[p.UID()]; named && p.live() && w.owned(p, place.CPUs) != w.owned(p, grant) {
 			w.violate(PropGrant, "%s is written while %s owns %s and the state file has %q", o.Path, p.Name, grant,

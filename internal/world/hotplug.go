@@ -32,7 +32,7 @@ func (w *World) hotplug(c Choice) bool {
 	if w.alive {
 		granted = w.shell.View().Grants()
 	}
-	for _, p := range w.node.pods { // this daemon or the next one gives the pod other CPUs
+	for _, p := range w.owners() { // this daemon or the next one gives the pod other CPUs
 		set := p.grant.Or(granted[p.UID()])
 		p.excused = p.excused || set.Intersects(&off)
 	}

@@ -33,6 +33,8 @@ type Spec struct {
 	Side int64
 	// Mixed means that its first container owns CPUs of its own and the second shares the pool.
 	Mixed bool
+	// Claims is how many CPUs it has by a claim, on which its first container runs; 0: it has none.
+	Claims int
 }
 
 // Pod is a pod as kubelet and the runtime know it.
@@ -57,6 +59,7 @@ type Pod struct {
 	sliceWrites []*Op
 	// excused means that CPUs of its own went offline, so it may be moved.
 	excused bool
+	claim   *Claim
 	inPlace inPlace
 }
 
@@ -121,7 +124,7 @@ func (p *Pod) ownSize() size {
 
 // isBE reports whether a pod is best effort, in whatever slice.
 func (p *Pod) isBE() bool {
-	return p.Class == policy.BE || p.Class == "" && p.QoS == policy.BestEffort
+	return p.Class == policy.BE || p.Class == "" && p.QoS == policy.BestEffort && p.Claims == 0
 }
 
 func cpuOf(s size, cpus string) *api.LinuxCPU {
@@ -198,8 +201,13 @@ func (c *Container) API(sandbox string) *api.Container {
 	if c.phase == running {
 		state = api.ContainerState_CONTAINER_RUNNING
 	}
+	var devices []*api.CDIDevice
+	if c.has(c.Pod.claim) {
+		devices = []*api.CDIDevice{{Name: policy.ClaimDevice(c.Pod.claim.UID(), 0)}}
+	}
 	return &api.Container{
-		Id: c.ID, PodSandboxId: sandbox, Name: c.part.name, State: state, CreatedAt: c.created.UnixNano(),
+		CDIDevices: devices,
+		Id:         c.ID, PodSandboxId: sandbox, Name: c.part.name, State: state, CreatedAt: c.created.UnixNano(),
 		Linux: &api.LinuxContainer{
 			CgroupsPath: "/" + c.Path(),
 			Resources:   &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: cpu},
@@ -209,7 +217,8 @@ func (c *Container) API(sandbox string) *api.Container {
 
 // node is kubelet and the runtime.
 type node struct {
-	pods      []*Pod // in order of creation, without those that have ended
+	pods      []*Pod   // in order of creation, without those that have ended
+	claims    []*Claim // of these, and those of pods that have ended until they are unprepared
 	named     int
 	connected bool
 	synced    bool
@@ -277,7 +286,7 @@ func (n *node) due(p *Pod) bool {
 	case n.busy(p):
 		return false
 	case p.phase == wanted:
-		return true
+		return p.claim == nil || p.claim.prepared
 	case p.phase == ready:
 		return slices.ContainsFunc(p.parts, (*part).due) || p.toResize() != nil
 	}
@@ -327,7 +336,17 @@ var podKinds = map[string]Spec{
 	"pair":  {QoS: policy.Burstable, Request: 600, Side: 100},
 	"mix2":  {Class: policy.LSR, QoS: policy.Guaranteed, Request: 2500, Limit: 2500, Side: 500, Mixed: true},
 	"mix3":  {Class: policy.LSE, QoS: policy.Burstable, Request: 3200, Limit: 3200, Side: 200, Mixed: true},
+	// They run on the CPUs of claims.
+	"claim1": {QoS: policy.BestEffort, Claims: 1},
+	"claim2": {QoS: policy.Burstable, Request: 600, Side: 100, Claims: 2},
+	"claim4": {QoS: policy.Burstable, Request: 500, Claims: 4},
 }
+
+// claimWeights is how often each of those with claims is chosen, where there are any.
+var claimWeights = []struct {
+	kind   string
+	weight int
+}{{"claim1", 3}, {"claim2", 5}, {"claim4", 4}}
 
 // kindWeights is how often each of them is chosen.
 var kindWeights = []struct {

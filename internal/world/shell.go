@@ -41,7 +41,7 @@ type View struct {
 	Shared  cpuset.Set
 	BE      cpuset.Set
 	Online  cpuset.Set // as far as the daemon knows
-	// Grants are the CPUs that pods own, by UID, including offline ones. It costs more than the rest.
+	// Grants are the CPUs that pods and claims own, by UID, including offline ones. It costs more than the rest.
 	Grants func() map[string]cpuset.Set
 }
 
@@ -105,6 +105,10 @@ const (
 	RemoveCtr     RequestKind = "RemoveContainer"
 	Synchronize   RequestKind = "Synchronize"
 
+	// kubelet's calls of the DRA driver, which need an answer too
+	Prepare   RequestKind = "NodePrepareResources"
+	Unprepare RequestKind = "NodeUnprepareResources"
+
 	Connected RequestKind = "connected" // the runtime has connected
 	Lost      RequestKind = "lost"      // its connection is lost
 	Tick      RequestKind = "tick"
@@ -118,6 +122,7 @@ type Request struct {
 	Kind       RequestKind
 	Pod        *Pod
 	Container  *Container
+	Claim      *Claim       // of a call of the DRA driver
 	Pods       []*Pod       // of Synchronize
 	Containers []*Container // of Synchronize
 	Event      policy.Event
@@ -135,8 +140,9 @@ func (r *Request) Sandbox() string { return r.sandbox }
 // Answer is the shell's answer to a request.
 type Answer struct {
 	To    *Request
-	CPUs  string // the cpuset that the runtime has to set for the container; empty: none
-	Quota int64  // in milli-CPUs, policy.NoLimit for none; 0: unchanged
+	Claim []cpuset.Set // that a claim was given
+	CPUs  string       // the cpuset that the runtime has to set for the container; empty: none
+	Quota int64        // in milli-CPUs, policy.NoLimit for none; 0: unchanged
 	Err   error
 
 	unconnected bool // the runtime had no connection and went on without a reply

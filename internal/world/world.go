@@ -19,6 +19,7 @@ type Config struct {
 	Faults []Fault
 	Gates  Gates
 	Steps  int
+	Claims bool // pods with claims are among those that come
 	// Swarm lets the seed leave out some of the faults and gates, so that the others are more
 	// frequent.
 	Swarm bool
@@ -280,6 +281,10 @@ func (w *World) call(r *Request) {
 // answered is the runtime's reaction to a reply.
 func (w *World) answered(a Answer) {
 	n := &w.node
+	if a.To.Claim != nil {
+		w.claimAnswered(a)
+		return
+	}
 	if a.To != n.inFlight {
 		return // it belongs to a connection that is lost
 	}
@@ -326,6 +331,7 @@ func (w *World) again(p *Pod) {
 		return
 	}
 	p.phase = over
+	p.endClaim()
 	w.kernel.Rmdir(p.Parent())
 	w.node.pods = slices.DeleteFunc(w.node.pods, func(o *Pod) bool { return o == p })
 }
@@ -344,6 +350,7 @@ func (w *World) createAnswered(a Answer) {
 		c.Pod.off = c.Pod.off.Or(a.To.offline).Or(w.heldOff(w.shell.View()))
 		c.early = a.To.unread || w.shell.View().Unread
 		w.checkStart(c, cpuset.Set{})
+		w.checkClaimed(c)
 		w.checkBeside(c)
 	}
 	w.kernel.Mkdir(c.Path(), 0)

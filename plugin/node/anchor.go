@@ -24,7 +24,8 @@ type anchor struct {
 	cfg      policy.Config
 	topo     *topology.Topology
 	decided  map[string]place
-	unread   []string // pods, by UID, without a decision: what they own is not known yet
+	claims   map[string][]cpuset.Set // the last decision about each claim of our own driver
+	unread   []string                // pods, by UID, without a decision: what they own is not known yet
 }
 
 // place is the last decision about a pod, by its UID, or a container, by its ID.
@@ -38,6 +39,7 @@ type place struct {
 func newAnchor(m *policy.Machine, cfg policy.Config) anchor {
 	return anchor{
 		recorder: policy.NewRecorder(recordedEvents), cfg: cfg, topo: m.Topology(), decided: map[string]place{},
+		claims: map[string][]cpuset.Set{},
 	}
 }
 
@@ -49,6 +51,7 @@ func (a *anchor) update(m *policy.Machine, now time.Time, e policy.Event, decisi
 		a.recorder.Rebase(m, now) // no record holds a configuration
 	}
 	note(a.decided, decisions)
+	noteClaims(a.claims, decisions)
 	a.unread = m.UnreadUIDs()
 }
 
@@ -187,6 +190,7 @@ func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 			return c.PodUID == lost.PodUID && c.Container == lost.Container
 		})
 	})...)
+	a.putBackClaims(s, &broken)
 	before := map[string]*policy.Container{}
 	for i := range broken.Containers {
 		before[broken.Containers[i].ID] = &broken.Containers[i]
@@ -299,7 +303,7 @@ func (a *anchor) compare(decisions []policy.Decision) error {
 			return fmt.Errorf("%w: %s had CPUs %s and would have %s", errLost, id, textOf(was.own), textOf(is.own))
 		}
 	}
-	return nil
+	return a.compareClaims(decisions)
 }
 
 // keeps reports whether an owner has all of its CPUs that are online. It may have more: CPUs that

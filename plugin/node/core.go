@@ -114,7 +114,7 @@ func New(o Options) (*Core, error) {
 	c.writer = newWriter(c, m)
 	c.takeover = newTakeover(c)
 	c.presence = newPresence(c)
-	c.saving = saving{c: c, places: newPlaces(o.Saved)}
+	c.saving = saving{c: c, places: newPlaces(o.Saved), claims: newClaimFile(o.Saved)}
 	return c, nil
 }
 

@@ -197,3 +197,76 @@ func TestAClaimThatIsRefused(t *testing.T) {
 		t.Errorf("in the file: %v, after %d saves", s.savedClaims(), s.saves()-saves)
 	}
 }
+
+// An owner does not start on CPUs that a claim has given back while the file still has the claim: a daemon that finds
+// it there believes it, and would move the owner.
+func TestNoOwnerStartsOnTheCPUsOfAClaimThatTheFileStillHas(t *testing.T) {
+	s := newStepped(t)
+	given := s.given(s.prepare("app", time.Time{}))
+	s.hangs = isSave
+	s.unprepare()
+	s.sandbox(lse("db", 4000))
+	db := s.create(lse("db", 4000))
+	s.pass(3 * saveAhead) // for longer than an owner's place is waited for
+	if s.started(db) {
+		t.Fatalf("the owner starts while the file has %v", s.savedClaims())
+	}
+	s.hangs = nil
+	s.resume()
+	s.settle()
+	if !s.started(db) || s.on("db-main") != given.String() {
+		t.Errorf("started: %t, on %s, want the claim's CPUs %s", s.started(db), s.on("db-main"), given)
+	}
+}
+
+// A machine that is rebuilt without the event by which a claim came has the claim on its CPUs, and does not have one
+// whose end is left out.
+func TestARebuiltMachineHasTheClaimsThatWereDecided(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		bad  func(policy.Event) bool // what panics from some time on
+		then func(*stepped) *Request
+		want int // claims
+	}{
+		{"prepared", func(e policy.Event) bool { _, ok := e.(policy.ClaimPrepared); return ok },
+			func(s *stepped) *Request { return s.prepare("app", s.now.Add(time.Second)) }, 1},
+		{"unprepared", func(e policy.Event) bool {
+			_, ends := e.(policy.ClaimUnprepared)
+			_, caps := e.(policy.BESuppressed)
+			return ends || caps
+		}, func(s *stepped) *Request {
+			s.unprepare()
+			r := &Request{Event: policy.BESuppressed{}}
+			s.step(r)
+			return r
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			defect := false
+			s := newStepped(t, func(o *Options) {
+				o.Step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
+					if defect && c.bad(e) {
+						panic("a defect")
+					}
+					return m.Step(now, e)
+				}
+			})
+			s.panicked = true
+			s.up(burstable("web"))
+			given := s.given(s.prepare("app", time.Time{}))
+			if c.want == 0 {
+				s.unprepare()
+			}
+			defect = true
+			c.then(s)
+			s.pass(5 * time.Second)
+			if frozen := s.core.Status().Frozen; frozen != "" {
+				t.Fatal("no machine was rebuilt: ", frozen)
+			}
+			claims := s.core.Checkpoint().Claims
+			if len(claims) != c.want || c.want > 0 && *claims[0].Given[0].CPUs != given {
+				t.Errorf("the machine has claims %+v, want %d on %s", claims, c.want, given)
+			}
+		})
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -24,6 +25,7 @@ type saving struct {
 	// caps are those on disk, inFlightCaps those of the save in flight.
 	caps, inFlightCaps []state.Cap
 	places             places
+	claims             claimFile
 }
 
 // A change is saved soon after its reply, a burst of changes a few times a second: a save costs
@@ -80,15 +82,26 @@ func (s *saving) ahead(decisions []policy.Decision, full bool) (until time.Time)
 			delete(s.places.owners, d.UID)
 		}
 	}
+	s.claims.decided(decisions, full)
 	if s.possible() {
 		until = s.places.contradicted(s.c.now)
 	}
-	s.urgent = s.urgent || !until.IsZero()
+	stale := s.claims.stale()
+	s.dirty = s.dirty || !stale.IsEmpty()
+	s.urgent = s.urgent || !until.IsZero() || !stale.IsEmpty()
 	return until
 }
 
 // late reports whether the place of an owner is not on disk and still has to be waited for.
 func (s *saving) late(uid string) bool { return s.possible() && s.places.late(uid, s.c.now) }
+
+// stale are CPUs of which the file may still say that a claim has them.
+func (s *saving) stale() cpuset.Set {
+	if !s.possible() {
+		return cpuset.Set{}
+	}
+	return s.claims.stale()
+}
 
 // possible reports whether the state may be saved. Before running pods are taken over it may not: the
 // file knows more than the machine.
@@ -143,6 +156,7 @@ func (s *saving) begin() {
 	s.dirty, s.busy = false, true
 	s.retry, s.inFlightCaps = time.Time{}, next.Caps
 	s.places.begin(now.Pods)
+	s.claims.begin(&next)
 	s.c.perform(&Effect{Kind: Save, State: &next}, s.ended)
 }
 
@@ -151,13 +165,15 @@ func (s *saving) ended(r *Result) {
 	s.busy, s.dirty, s.retry = false, true, s.c.now.Add(saveAgain) // in case the rest panics
 	s.c.o.Metrics.Saved(r.Err)
 	if r.Err != nil {
-		s.urgent = s.urgent || !s.places.next(s.c.now).IsZero()
+		stale := s.claims.stale()
+		s.urgent = s.urgent || !s.places.next(s.c.now).IsZero() || !stale.IsEmpty()
 		s.c.o.Log.Error("the state could not be saved, and a restart would find an older one; it is tried again",
 			"in", s.retry.Sub(s.c.now), "err", r.Err)
 		return
 	}
 	then := s.inFlight
 	s.caps = s.inFlightCaps
+	s.claims.end()
 	s.urgent = s.places.end(s.c.now.Add(saveAhead)) || s.urgent
 	s.c.writer.saved()
 	s.inFlight, s.since, s.dirty, s.retry = nil, time.Time{}, behind, time.Time{}

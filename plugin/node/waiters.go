@@ -146,6 +146,9 @@ func (c *Core) blocked(w *waiter) error {
 		if c.saving.late(w.reply.Container.Pod.UID) {
 			return errors.New("its pod's place is not saved yet")
 		}
+		if stale := c.saving.stale(); stale.Intersects(own) {
+			return fmt.Errorf("that a claim has given back CPUs %s is not saved yet", stale.And(*own))
+		}
 		if err := c.unread(w); err != nil {
 			return err
 		}
