@@ -28,9 +28,15 @@ const (
 func (p *Plugin) connect(ctx context.Context) {
 	back := leastBackOff
 	for ctx.Err() == nil {
+		p.beginEnforcing(ctx)
 		err := p.attempt(ctx)
 		if ctx.Err() != nil {
 			return
+		}
+		if errors.Is(err, errAgain) {
+			p.synchronised.Store(false)
+			p.connected.Store(false)
+			continue
 		}
 		result := "error"
 		if p.synchronised.Swap(false) {
@@ -54,6 +60,7 @@ func (p *Plugin) waitFor(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	case <-p.o.Clock.After(d):
 	case <-appeared:
+	case <-p.mode.again:
 	}
 }
 
@@ -95,6 +102,9 @@ func (p *Plugin) attempt(ctx context.Context) error {
 	select {
 	case <-l.closed:
 		return errors.New("the runtime closed the connection")
+	case <-p.mode.again:
+		l.end()
+		return errAgain
 	case <-ctx.Done():
 		l.end()
 		return ctx.Err()

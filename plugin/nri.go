@@ -139,7 +139,7 @@ func (s *session) Synchronize(ctx context.Context, pods []*api.PodSandbox,
 	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	start := time.Now()
 	s.lookAtClaims(ctx) // before owners get CPUs
-	listed := inventoryOf(pods, containers, s.o.Config.JobLabel, s.o.Clock.Now())
+	listed := inventoryOf(pods, containers, *s.jobLabel.Load(), s.o.Clock.Now())
 	if err := s.serve(ctx, "Synchronize", &node.Request{Inventory: &listed}).Err; err != nil {
 		return nil, fmt.Errorf("synchronize %d pods: %w", len(pods), err)
 	}
@@ -166,7 +166,7 @@ func (s *session) RunPodSandbox(ctx context.Context, p *api.PodSandbox) error {
 
 // newPod is a pod that is about to run, with the API server's facts about it.
 func (s *session) newPod(ctx context.Context, p *api.PodSandbox) policy.Pod {
-	pod := podOf(p, s.o.Config.JobLabel)
+	pod := podOf(p, *s.jobLabel.Load())
 	pod.CreatedAt = s.o.Clock.Now()
 	if f, ok := s.o.Facts(pod.UID); ok {
 		pod.Facts = &f
@@ -194,7 +194,7 @@ func (s *session) UpdatePodSandbox(ctx context.Context, p *api.PodSandbox, _, r 
 	if !resizes(r.GetCpu()) {
 		return nil
 	}
-	pod := podOf(p, s.o.Config.JobLabel)
+	pod := podOf(p, *s.jobLabel.Load())
 	reply := s.serve(ctx, "UpdatePodSandbox", &node.Request{Pod: pod.UID, Event: resizeOf(pod.Sandbox, r.GetCpu())})
 	s.notify(ctx, node.Recheck{Pod: pod.UID}) // kubelet writes the pod's quota
 	s.pass(failpoint.ResizeReply)
@@ -251,7 +251,7 @@ func (s *session) CreateContainer(ctx context.Context, p *api.PodSandbox,
 	c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	v, err := s.create(ctx, p, c, false)
 	s.pass(failpoint.CreateReply)
-	if err != nil || s.o.Observe {
+	if err != nil || s.Observes() {
 		return nil, nil, err
 	}
 	return v.adjustment(s.memory), nil, nil
@@ -298,7 +298,7 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	if reply.Err != nil {
 		return nil, s.answer(podOf(p, ""), reply.Err)
 	}
-	if reply.Container == nil || s.o.Observe {
+	if reply.Container == nil || s.Observes() {
 		return nil, nil
 	}
 	u := valuesOf(reply.Container, reply.Topology).update(c.GetId())
@@ -364,7 +364,7 @@ func (s *session) answer(pod policy.Pod, err error) error {
 		s.o.Metrics.Rejected(refusal.Code)
 	}
 	s.refusals.note(s.o.Clock.Now(), pod, err)
-	if s.o.Observe {
+	if s.Observes() {
 		return nil
 	}
 	return err

@@ -388,7 +388,7 @@ func TestASharedContainerThatKubeletGaveCPUsGetsTheWidestSet(t *testing.T) {
 
 func TestObserveSaysNothingAndWritesNothing(t *testing.T) {
 	n := newNode(t, grid(t, testGrid))
-	n.up(func(o *Options) { o.Observe, o.Store = true, nil })
+	n.up(func(o *Options) { o.Observe = true })
 	n.kernel.Writes()
 	sandbox := lsr("db", 4000).sandbox("sb-db")
 	n.kernel.Mkdir(lsr("db", 4000).parent(), 0)

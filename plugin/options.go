@@ -20,7 +20,7 @@ import (
 type Options struct {
 	Topology *topology.Topology
 	Config   policy.Config
-	// Observe writes nothing, replies nothing and refuses no pod.
+	// Observe writes nothing, replies nothing and refuses no pod, until Enforce says otherwise.
 	Observe bool
 
 	// Driver and Reader are the cgroup tree; without them only replies pin.

@@ -26,6 +26,8 @@ type Plugin struct {
 	synchronised atomic.Bool
 	labelsMu     sync.Mutex
 	labels       map[string]string // the Node's
+	mode         mode
+	jobLabel     atomic.Pointer[string]
 }
 
 // New makes a plugin. The error names the part of the configuration that this machine cannot
@@ -40,7 +42,12 @@ func New(o Options) (*Plugin, error) {
 		return nil, err
 	}
 	o.Metrics.RequestTimeout(2 * half(0))
-	return &Plugin{o: o, runner: r, refusals: newRefusals(&o), labels: maps.Clone(o.Config.NodeLabels)}, nil
+	p := &Plugin{o: o, runner: r, refusals: newRefusals(&o), labels: maps.Clone(o.Config.NodeLabels),
+		mode: mode{again: make(chan struct{}, 1)}}
+	p.mode.wanted.Store(o.Observe)
+	p.mode.observes.Store(o.Observe)
+	p.jobLabel.Store(&o.Config.JobLabel)
+	return p, nil
 }
 
 // Run serves until ctx ends, also while the runtime is down.
@@ -152,6 +159,7 @@ func (p *Plugin) Reconfigure(ctx context.Context, cfg policy.Config) error {
 	if err := p.Submit(ctx, policy.Reconfigured{Config: cfg}); err != nil {
 		return err
 	}
+	p.jobLabel.Store(&cfg.JobLabel)
 	if cfg.NodeLabels != nil {
 		p.labels = maps.Clone(cfg.NodeLabels)
 	}

@@ -60,9 +60,9 @@ func newRunner(o *Options) (*runner, error) {
 	core, err := node.New(node.Options{
 		Topology: o.Topology, Config: o.Config, Saved: o.Saved, Stores: o.Store != nil,
 		Tree: node.TreeOptions{
-			Reads: o.Reader != nil, Writes: o.Driver != nil && !o.Observe, Records: o.Recorded != nil, Flat: o.Flat,
+			Reads: o.Reader != nil, Writes: o.Driver != nil, Records: o.Recorded != nil, Flat: o.Flat,
 		},
-		Facts: o.Facts, Notify: o.Notify, Changed: o.Changed, Log: o.Log, Metrics: o.Metrics,
+		Observe: o.Observe, Facts: o.Facts, Notify: o.Notify, Changed: o.Changed, Log: o.Log, Metrics: o.Metrics,
 		At: at, Step: o.step, Late: o.late, SaveEvery: o.saveEvery,
 	})
 	if err != nil {

@@ -69,6 +69,20 @@ func (m *Machine) releaseCap(id string) {
 	}
 }
 
+// endLimits ends every cap, and whatever keeps best effort off CPUs of its pool.
+func (m *Machine) endLimits() {
+	for _, p := range ordered(m.pods) {
+		for _, name := range sortedKeys(p.caps) {
+			m.endCap(p, name)
+		}
+	}
+	m.suppress(BESuppressed{})
+	if len(m.be.keptOff) > 0 {
+		m.be.keptOff = nil
+		m.recompute()
+	}
+}
+
 // endCap ends a cap. The cap is remembered until no cgroup or runtime store can still have it.
 func (m *Machine) endCap(p *pod, name string) {
 	c := p.caps[name]

@@ -295,6 +295,9 @@ type BEKeptOff struct {
 	For    time.Duration `json:"for"`
 }
 
+// Released ends every cap, and whatever keeps best effort off CPUs of its pool.
+type Released struct{}
+
 // Tick means that time has passed.
 type Tick struct{}
 
@@ -316,6 +319,7 @@ func (CapVerdict) event()        {}
 func (CapReleased) event()       {}
 func (BESuppressed) event()      {}
 func (BEKeptOff) event()         {}
+func (Released) event()          {}
 func (Tick) event()              {}
 
 func (h Hardware) onlineCPUs() cpuset.Set {

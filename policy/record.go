@@ -30,6 +30,7 @@ type Record struct {
 	CapReleased       *CapReleased       `json:"capReleased,omitempty"`
 	BESuppressed      *BESuppressed      `json:"beSuppressed,omitempty"`
 	BEKeptOff         *BEKeptOff         `json:"beKeptOff,omitempty"`
+	Released          *Released          `json:"released,omitempty"`
 	Tick              *Tick              `json:"tick,omitempty"`
 }
 
@@ -82,6 +83,8 @@ func RecordOf(at time.Time, e Event) (Record, bool) {
 		r.BESuppressed = &e
 	case BEKeptOff:
 		r.BEKeptOff = &e
+	case Released:
+		r.Released = &e
 	case Tick:
 		r.Tick = &e
 	default:
@@ -137,6 +140,8 @@ func (r Record) Event() Event {
 		return *r.BESuppressed
 	case r.BEKeptOff != nil:
 		return *r.BEKeptOff
+	case r.Released != nil:
+		return *r.Released
 	case r.Tick != nil:
 		return *r.Tick
 	}

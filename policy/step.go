@@ -97,7 +97,7 @@ func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 	case ClaimUnprepared:
 		err = m.judgeUnprepare(&e)
 	case PodRemoved, PodVanished, PodFacts, ContainerStopped, Synchronized, Corrected, Unannounced, NodeLabels,
-		KubeletState, ForeignClaims, CapReleased, BESuppressed, Tick:
+		KubeletState, ForeignClaims, CapReleased, BESuppressed, Released, Tick:
 	default:
 		err = refuse(InvalidRequest, "policy: unknown event %T", e)
 	}
@@ -161,6 +161,8 @@ func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 		m.suppress(e)
 	case BEKeptOff:
 		m.keepOff(now, e)
+	case Released:
+		m.endLimits()
 	}
 }
 

@@ -66,11 +66,18 @@ func (w *writer) absorb(b batch) {
 	if b.audit {
 		w.startAudit()
 	}
+	if b.resume {
+		w.resume()
+	}
 	if b.live {
 		w.live = true
 		w.findSlices()
 		if w.reader != nil {
 			w.tree.LookAbove(w.reader.CPUs) // before the first write
+		}
+		if w.resuming {
+			w.resuming = false
+			w.startAudit()
 		}
 	}
 }

@@ -55,7 +55,7 @@ func (c *Core) claimBlocked(w *claimWaiter) error {
 	switch {
 	case w.unsaved:
 		return errors.New("what was decided about the claim is not saved yet")
-	case w.cpus.IsEmpty() || !c.o.Tree.Writes:
+	case w.cpus.IsEmpty() || !c.carriesOut():
 		return nil
 	case c.takeover.open || c.machine.Unread() > 0:
 		return fmt.Errorf("CPUs %s may be in use by pods that ran before and are not read yet", w.cpus)

@@ -23,6 +23,7 @@ type Core struct {
 	presence presence
 	saving   saving
 	effects  effects
+	mode     mode
 	// unfinished is the work that a panic must not lose.
 	unfinished unfinished
 	now        time.Time
@@ -112,6 +113,7 @@ func New(o Options) (*Core, error) {
 		routines: map[*routine]struct{}{}},
 		fresh: map[string]bool{}}
 	c.writer = newWriter(c, m)
+	c.mode = newMode(c.o)
 	c.takeover = newTakeover(c)
 	c.presence = newPresence(c)
 	c.saving = saving{c: c, places: newPlaces(o.Saved), claims: newClaimFile(o.Saved)}
@@ -149,6 +151,8 @@ func (c *Core) handle(in In) {
 		c.writer.recheck(in)
 	case Stopping:
 		c.presence.stopping(in.Pod)
+	case Mode:
+		c.setMode(in)
 	case Wake:
 	}
 }
@@ -156,6 +160,7 @@ func (c *Core) handle(in In) {
 // proceed lets every part do what it can do now. Parts with timers compare them with c.now.
 func (c *Core) proceed() {
 	c.part("taking over", c.takeover.proceed)
+	c.part("ending limits", c.endLimits)
 	c.part("writing", c.writer.proceed)
 	c.part("looking for pods", c.presence.proceed)
 	c.part("saving", c.saving.proceed)
@@ -295,12 +300,19 @@ func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed ob
 	_, b.audit = e.(policy.Hardware)
 	keep, lazy := weigh(decisions)
 	_, tick := e.(policy.Tick) // its decisions are ends of caps
-	_, released := e.(policy.CapReleased)
-	if keep || tick || released {
+	if keep || tick || endsCaps(e) {
 		c.saving.dirty = true
 	}
 	b.lazy = lazy && !b.live && !b.audit && !tick
 	return c.writer.put(b)
+}
+
+func endsCaps(e policy.Event) bool {
+	switch e.(type) {
+	case policy.CapReleased, policy.Released:
+		return true
+	}
+	return false
 }
 
 // weigh reports whether decisions change what is saved (pods, and the limits that capped

@@ -18,6 +18,8 @@ type Options struct {
 	Saved    state.Snapshot // what the last daemon saved
 	Tree     TreeOptions
 	Stores   bool // there is a state file
+	// Observe writes nothing from the start; see Mode.
+	Observe bool
 
 	// Facts is what the API server has on a pod, ok false while that is not known. Notify gets
 	// what operators should see. Changed is called when the snapshot has changed. None of them

@@ -62,7 +62,7 @@ func (s *saving) has(limit *policy.Cap) bool {
 // mask and before the save, the next one would find two places. full: decisions are the whole state,
 // and owners that are not in it are gone.
 func (s *saving) ahead(decisions []policy.Decision, full bool) (until time.Time) {
-	if !s.c.o.Stores || s.c.machine.frozen != "" {
+	if !s.c.mode.stores || s.c.machine.frozen != "" {
 		return time.Time{}
 	}
 	online, end := s.c.machine.Topology().Online(), s.c.now.Add(saveAhead)
@@ -105,7 +105,7 @@ func (s *saving) stale() cpuset.Set {
 
 // possible reports whether the state may be saved. Before running pods are taken over it may not: the
 // file knows more than the machine.
-func (s *saving) possible() bool { return s.c.o.Stores && s.c.takeover.taken }
+func (s *saving) possible() bool { return s.c.mode.stores && s.c.takeover.taken }
 
 func (s *saving) next() time.Time {
 	next, at := s.places.next(s.c.now), s.due()
@@ -138,7 +138,7 @@ func (s *saving) proceed() {
 	if s.dirty && s.since.IsZero() {
 		s.since = s.c.now
 	}
-	if s.dirty && !s.c.o.Stores {
+	if s.dirty && !s.c.mode.stores {
 		s.dirty, s.since = false, time.Time{}
 	}
 	if at := s.due(); at.IsZero() || s.c.now.Before(at) {

@@ -18,6 +18,8 @@ type Status struct {
 	Unsaved  time.Time // since when the state file is behind; zero: it is not
 	// Synchronized means that running pods were taken over at least once.
 	Synchronized bool
+	Observing    bool   // nothing that is decided is carried out
+	Withdrawing  bool   // what was is still being undone
 	Rounds       uint64 // completed rounds over all pods
 }
 
@@ -25,7 +27,7 @@ type Status struct {
 func (c *Core) Status() Status {
 	return Status{Frozen: c.machine.frozen, Blind: c.presence.absences.blind, Unread: c.machine.Unread(),
 		Unpinned: len(c.writer.audit.drifted), Unsaved: c.saving.since, Synchronized: c.takeover.once,
-		Rounds: c.presence.rounds}
+		Rounds: c.presence.rounds, Observing: c.mode.observe, Withdrawing: c.withdrawing()}
 }
 
 // Unseen says why the daemon does not see all cgroups: their listings are not trusted, or reads are

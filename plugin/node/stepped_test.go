@@ -220,6 +220,10 @@ func (s *stepped) obey(r Reply) {
 	}
 	c := e.Container
 	s.kernel.Mkdir(c.CgroupPath, 1)
+	if s.core.mode.observe { // the runtime gets no values, and owners have neighbours
+		s.ctrs[c.ID] = c
+		return
+	}
 	if mask := maskIn(r); mask != nil {
 		v := cgroup.Values{CPUs: cgroup.Only(*mask)}
 		if err := s.kernel.Apply(context.Background(), c.CgroupPath, v); err != nil {
@@ -246,6 +250,9 @@ func maskIn(r Reply) *cpuset.Set {
 // run beside an owner of class LSR.
 func (s *stepped) apart(when string) {
 	s.t.Helper()
+	if s.core.mode.observe {
+		return // nobody keeps neighbours off an owner's CPUs
+	}
 	tasks := s.kernel.Tasks()
 	for uid, own := range s.core.Grants() {
 		p := s.pods[uid]

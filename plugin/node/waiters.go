@@ -50,7 +50,7 @@ func (c *Core) hold(w *waiter, decisions []policy.Decision) {
 		w.reply.Container = &d
 	}
 	c.saveAhead(w)
-	if w.reply.Container == nil || !c.o.Tree.Writes || c.o.Late > 0 || c.blocked(w) == nil {
+	if w.reply.Container == nil || !c.carriesOut() || c.o.Late > 0 || c.blocked(w) == nil {
 		c.start(w)
 		return
 	}
@@ -114,7 +114,7 @@ func (c *Core) start(w *waiter) {
 	}
 	if !w.update {
 		delete(c.fresh, w.uid)
-		if !w.reply.To.Made {
+		if !w.reply.To.Made && !c.mode.observe {
 			c.writer.creating(w.reply.Container)
 		}
 	}
@@ -233,6 +233,8 @@ func (c *Core) settle(w *waiter) {
 	switch {
 	case !c.machine.Knows(w.id):
 		c.refuse(w, errEnded)
+	case !c.carriesOut():
+		c.start(w)
 	case err == nil:
 		if w.reply.Container.Need.Own != nil && !w.update {
 			c.o.At(failpoint.CreateVacated)

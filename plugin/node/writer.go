@@ -36,6 +36,7 @@ type batch struct {
 	live      bool      // from here on all owners are known
 	audit     bool      // read every cgroup now
 	lazy      bool      // no reply waits for it, and no pod ends
+	resume    bool      // what is decided is carried out again, from the next live batch on
 	full      bool      // decisions are the whole state of a new machine: what they do not name is gone
 	created   []created // containers that the runtime creates with a mask in our reply
 	verify    []string  // containers, by ID, to read back
@@ -60,7 +61,9 @@ type writer struct {
 	inbox  inbox
 	shrunk uint64 // up to this batch, every cgroup has left the CPUs that it must not use any more
 	live   bool   // all owners are known: until then nothing is written
-	retry  retry
+	// resuming means that live is awaited since decisions are carried out again.
+	resuming bool
+	retry    retry
 	subjects
 	limits limits
 	audit  audit
@@ -163,7 +166,7 @@ func (w *writer) next() time.Time {
 			next = at
 		}
 	}
-	if at := w.inbox.at; len(w.inbox.batches) > 0 {
+	if at := w.inbox.at; w.carried() > 0 {
 		if at.Before(w.inbox.held) {
 			at = w.inbox.held
 		}
@@ -185,7 +188,7 @@ func (w *writer) why() error { return cmp.Or(w.retry.cause, errNotYetRead) }
 func (w *writer) uncertain() bool { return w.writes() && len(w.tree.Uncertain()) > 0 }
 
 // writes reports whether the writer may write.
-func (w *writer) writes() bool { return w.live && w.c.o.Tree.Writes }
+func (w *writer) writes() bool { return w.live && w.c.o.Tree.Writes && !w.c.mode.still }
 
 // proceed starts the routine if it does not run and there is something to do.
 func (w *writer) proceed() {
@@ -301,19 +304,19 @@ func (w *writer) turn() bool {
 	}
 	if !w.writes() {
 		w.audit.clear()
-		if !w.c.o.Tree.Writes { // otherwise they are written once all owners are known
+		if !w.c.o.Tree.Writes || w.c.mode.still { // otherwise they are written once all owners are known
 			w.limits.clear()
 		}
 		return false
 	}
-	return !w.retry.failed && w.write(cgroup.Grow) || w.writeLimits() || w.readBack() || w.auditSome()
+	return !w.retry.failed && w.write(cgroup.Grow) || w.writeLimits() || w.readBack() || w.auditSome() || w.withdrawn()
 }
 
 // takeIn takes batches out of the inbox: all of them, or a piece if no reply waits for any; then the
 // writer pauses.
 func (w *writer) takeIn() (pause bool) {
-	n := len(w.inbox.batches)
-	if before := w.inbox.last - uint64(n); n > lazyPiece && w.inbox.urgent <= before {
+	n := w.carried()
+	if before := w.inbox.last - uint64(len(w.inbox.batches)); n > lazyPiece && w.inbox.urgent <= before {
 		n, pause = lazyPiece, true
 		w.inbox.at = w.c.now.Add(lazyPause)
 	}
@@ -328,7 +331,7 @@ func (w *writer) absorbed() uint64 {
 
 // news reports whether there are batches that are due.
 func (w *writer) news() bool {
-	return len(w.inbox.batches) > 0 && !w.c.now.Before(w.inbox.at) && !w.c.now.Before(w.inbox.held)
+	return w.carried() > 0 && !w.c.now.Before(w.inbox.at) && !w.c.now.Before(w.inbox.held)
 }
 
 // waitsForSave reports whether batches wait for a save: the decisions before them may let others grow
@@ -369,6 +372,7 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		}
 		if w.outdated() || w.widensParent(next) || w.masksParent(next) {
 			w.inbox.at, w.inbox.held = w.c.now, time.Time{}
+			w.c.mode.undo = w.inbox.last // these are carried out too, since nothing is undone without them
 			return cgroup.ErrSkipRest
 		}
 		done = append(done, next.ID)
