@@ -142,6 +142,7 @@ var mayImport = map[string]string{
 
 	// Tools of the repository.
 	"hack/bench":                "",
+	"hack/cast":                 "",
 	"hack/chart":                "internal/config reclaim",
 	"hack/evalcpi":              "cpi cpi/detect cpi/experiment cpi/sample hack/evalcpi/world",
 	"hack/evalcpi/world":        "",
