@@ -151,7 +151,7 @@ func fleetTrouble() row {
 			queries: one(`topk(10, max by (node) (quietcore:nri_request_duration_seconds:p99_rate5m{@}))`, "{{node}}"),
 		},
 		{
-			title: "Refusals by code", about: "Of all nodes, in an hour.", runbook: "refusals",
+			title: "Refusals by code", about: "Of all nodes, in an hour.", runbook: "capacity-refusals",
 			kind: series, unit: count, width: 8, bounds: atLeast(0), stacked: true,
 			queries: one(`sum by (reason) (quietcore:admission_rejections:increase1h{@})`, "{{reason}}"),
 		},

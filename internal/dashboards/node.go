@@ -38,7 +38,7 @@ func nodeHealth() row {
 		{
 			title: "Refusals",
 			about: "Pods and containers refused, or degraded in place of it, in the time shown; kubelet tries a " +
-				"refused pod again and again, and each time counts.", runbook: "refusals",
+				"refused pod again and again, and each time counts.", runbook: "capacity-refusals",
 			kind: stat, unit: count, width: 4, queries: one(
 				`sum(increase(quietcore_admission_rejections_total{@}[$__range]))`, ""),
 			colours: from(green, 1.0, yellow), decimals: digits(0),
@@ -161,7 +161,7 @@ func nodeRefusals() row {
 		{
 			title:   "Refusals by code",
 			about:   "Pods and containers refused, or degraded in place of it; the pod's Events have the sentence.",
-			runbook: "refusals",
+			runbook: "capacity-refusals",
 			kind:    bars, unit: count, width: 12, bounds: atLeast(0), stacked: true,
 			queries: one(`sum by (reason) (increase(quietcore_admission_rejections_total{@}[$__rate_interval]))`,
 				"{{reason}}"),

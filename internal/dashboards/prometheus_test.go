@@ -132,7 +132,7 @@ func probes() []string {
 		`count(quietcore_lending_cpus{what="published"} > 0) == 2`,
 		`count(quietcore_lending_cpus{what="withheld"} > 0) == 2`,
 		`count(quietcore_node_resource_topology_stale_seconds > 0) == 2`,
-		`count(ALERTS{alertname="QuietcoreRefusals",alertstate="firing"}) >= 2`,
+		`count(ALERTS{alertname=~"Quietcore.*Refusals",alertstate="firing"}) >= 2`,
 	}
 }
 
