@@ -152,8 +152,14 @@ func (q Quota) following(limitMilli int64) Quota {
 	return Quota{Micros: max(limitMilli*q.Period/1000, leastQuota), Period: q.Period}
 }
 
-// after returns a pod's sums and its quota after kubelet has announced a resize.
+// after returns a pod's sums, without its claims, and its quota after kubelet has announced a resize.
 func (p *pod) after(e *PodResized) (Resources, Quota) {
+	r, q := p.announced(e)
+	return p.counted.Without(r), q
+}
+
+// announced are the sums and the quota that kubelet has announced.
+func (p *pod) announced(e *PodResized) (Resources, Quota) {
 	r, q := e.Resources, p.asked.following(e.Resources.LimitMilli)
 	if e.Shares > 0 || e.Quota != 0 {
 		q = p.asked.With(e.Quota, e.Period)
@@ -161,7 +167,7 @@ func (p *pod) after(e *PodResized) (Resources, Quota) {
 		case e.Shares > 0:
 			r = ResourcesOf(e.Shares, q, p.ref.QoS)
 		case p.resources != nil:
-			r = Resources{RequestMilli: p.resources.RequestMilli, LimitMilli: q.Milli()}.inferred(p.ref.QoS)
+			r = Resources{RequestMilli: p.whole().RequestMilli, LimitMilli: q.Milli()}.inferred(p.ref.QoS)
 		default:
 			r = Resources{LimitMilli: q.Milli()}
 		}

@@ -88,6 +88,7 @@ type Config struct {
 	System         System
 	Authority      Authority
 	ClaimShares    []ClaimShare // what claims may have; none: they and owners have the same CPUs
+	ClaimsCounted  bool         // Kubernetes counts CPUs of our claims among those of pods
 	JobLabel       string       // the pod label that names its job if the API server does not; empty: none
 	NodeLabels     map[string]string
 	Kubelet        Kubelet

@@ -23,16 +23,17 @@ func (m *Machine) recheck(v *verdict, in *Container) *Refusal {
 	if p.degraded != "" {
 		return nil
 	}
+	own := p.own(in.Name, in.Resources)
 	if p.resources == nil {
-		g, err := v.on(m).grantFor(&p.holder, in.Resources, nil)
+		g, err := v.on(m).grantFor(&p.holder, own, nil)
 		if err != nil {
 			return err
 		}
-		sums := in.Resources
+		sums := own
 		v.holder, v.resources, v.grant = &p.holder, &sums, g
 		return nil
 	}
-	return p.checkEqual(in.Name, in.Resources)
+	return p.checkEqual(in.Name, own)
 }
 
 // recheckNamed checks a container of a pod whose containers own CPUs. Its first start gives its
@@ -43,7 +44,7 @@ func (m *Machine) recheckNamed(v *verdict, in *Container) *Refusal {
 	if h == nil || v.runs && (h.grant != nil || h.degraded != "") {
 		return nil
 	}
-	r := in.Resources.inferred(p.ref.QoS)
+	r := p.own(in.Name, in.Resources).inferred(p.ref.QoS)
 	sums := &Resources{RequestMilli: r.RequestMilli}
 	if p.resources != nil {
 		*sums = *p.resources
@@ -131,7 +132,7 @@ func (m *Machine) judgeUpdate(v *verdict, e ContainerUpdate) *Refusal {
 	sums := m.sumAfter(c, v.resize.resources, e.Pod)
 	if h := c.pod.holders[c.ref.Name]; h != nil && h.grant != nil && !kubeletPins(c.pod.labels, c.pod.ref.QoS) {
 		v.pod, v.resources = c.pod, &sums
-		return m.judgeSize(v, h, v.resize.resources.inferred(c.pod.ref.QoS), &sums)
+		return m.judgeSize(v, h, c.pod.own(c.ref.Name, v.resize.resources).inferred(c.pod.ref.QoS), &sums)
 	}
 	return m.judgeResize(v, c.pod, sums)
 }
@@ -166,12 +167,13 @@ func (m *Machine) sumAfter(c *container, now Resources, pod *Resources) Resource
 		return *pod
 	}
 	p := c.pod
-	if p.resources == nil {
+	before := p.own(c.ref.Name, c.resources)
+	if now = p.own(c.ref.Name, now); p.resources == nil {
 		return now
 	}
 	var live Resources
-	for _, o := range p.containers {
-		r := o.resources
+	for name, o := range p.containers {
+		r := p.own(name, o.resources)
 		if o == c {
 			r = now
 		}
@@ -186,13 +188,13 @@ func (m *Machine) sumAfter(c *container, now Resources, pod *Resources) Resource
 	if live.RequestMilli == sum.RequestMilli {
 		// Kubelet goes on with the container although the pod's own resize was refused for its
 		// limit.
-		refused := sum.LimitMilli != NoLimit && now.LimitMilli != c.resources.LimitMilli &&
+		refused := sum.LimitMilli != NoLimit && now.LimitMilli != before.LimitMilli &&
 			(live.LimitMilli == NoLimit || live.LimitMilli > sum.LimitMilli)
 		if !refused {
 			return sum
 		}
 	} else {
-		sum.RequestMilli += now.RequestMilli - c.resources.RequestMilli
+		sum.RequestMilli += now.RequestMilli - before.RequestMilli
 	}
 	// The sums may already be the announced ones after the resize. They are never less than this
 	// container's.
@@ -200,8 +202,8 @@ func (m *Machine) sumAfter(c *container, now Resources, pod *Resources) Resource
 	switch {
 	case now.LimitMilli == NoLimit:
 		sum.LimitMilli = NoLimit
-	case sum.LimitMilli != NoLimit && c.resources.LimitMilli != NoLimit:
-		sum.LimitMilli = max(sum.LimitMilli+now.LimitMilli-c.resources.LimitMilli, now.LimitMilli)
+	case sum.LimitMilli != NoLimit && before.LimitMilli != NoLimit:
+		sum.LimitMilli = max(sum.LimitMilli+now.LimitMilli-before.LimitMilli, now.LimitMilli)
 	}
 	return sum
 }

@@ -4,9 +4,10 @@ package policy
 // workload that created it. It may arrive with the pod, later, or never.
 type PodFacts struct {
 	UID string `json:"uid"`
-	// Resources are the pod's sums as kubelet counts them; LimitMilli is NoLimit
+	// Resources are the pod's sums as kubelet counts them, but for CPUs of claims; LimitMilli is NoLimit
 	// where a container has no limit.
 	Resources Resources `json:"resources"`
+	Counted   Counted   `json:"counted,omitempty"`
 	// Owner names the job, such as Deployment/web; pods of one owner are tasks of it.
 	Owner string `json:"owner,omitempty"`
 	// Containers are given for a pod in which some containers are to own CPUs, in the order in
@@ -52,15 +53,19 @@ func (m *Machine) podFacts(f PodFacts) {
 	if p == nil {
 		return
 	}
+	recounted := p.recount(&f)
 	resized := p.outside() && (!p.known || *p.resources != f.Resources)
-	if p.owner != f.Owner || p.batch != f.BatchMilli || !p.known || resized {
-		promised := p.batch != f.BatchMilli || resized
+	if p.owner != f.Owner || p.batch != f.BatchMilli || !p.known || resized || recounted {
+		promised := p.batch != f.BatchMilli || resized || recounted
 		if resized {
 			r := f.Resources
 			p.resources, p.hidden = &r, false
 		}
 		p.owner, p.batch, p.known = f.Owner, f.BatchMilli, true
 		m.news = true
+		if recounted {
+			m.explain(p) // it may wait for another number of CPUs
+		}
 		if promised {
 			m.podChanged(p)
 		}
@@ -102,5 +107,6 @@ func (p *pod) facts() *PodFacts {
 	if !p.known || p.resources == nil {
 		return nil
 	}
-	return &PodFacts{UID: p.ref.UID, Resources: *p.resources, Owner: p.owner, BatchMilli: p.batch, Containers: p.specs}
+	return &PodFacts{UID: p.ref.UID, Resources: *p.resources, Counted: p.counted, Owner: p.owner,
+		BatchMilli: p.batch, Containers: p.specs}
 }

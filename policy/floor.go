@@ -73,19 +73,20 @@ func (m *Machine) requestedFrom(p *pod) int64 {
 		m.trying && p.holders == nil && m.waiting[p.ref.UID] != nil {
 		return 0
 	}
+	requests := p.resources.RequestMilli + m.unserved(p)
 	if p.holders != nil {
-		return m.restOf(p, p.resources.RequestMilli, nil, 0)
+		return m.restOf(p, requests, nil, 0)
 	}
 	if p.kubelet {
 		pinned := union(p.entries)
-		return max(p.resources.RequestMilli-1000*int64(pinned.Count()), 0)
+		return max(requests-1000*int64(pinned.Count()), 0)
 	}
 	if g := p.grant; g != nil {
 		if online := m.topo.Online(); g.cpus.Intersects(&online) {
 			return 0
 		}
 	}
-	return max(p.resources.RequestMilli, 0)
+	return max(requests, 0)
 }
 
 // room is the number of CPUs that can be taken from the shared pool without breaking the floor;

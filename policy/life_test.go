@@ -667,7 +667,8 @@ func (l *life) facts(t *rapid.T) {
 	}
 	cpus := rapid.SampledFrom([]int64{500, 1000, 2000, 4000, 100000}).Draw(t, "milli")
 	f := PodFacts{UID: p.UID, Resources: Resources{RequestMilli: cpus,
-		LimitMilli: rapid.SampledFrom([]int64{cpus, cpus + 500, NoLimit}).Draw(t, "limit")}, Owner: "Deployment/web"}
+		LimitMilli: rapid.SampledFrom([]int64{cpus, cpus + 500, NoLimit}).Draw(t, "limit")}, Owner: "Deployment/web",
+		Counted: rapid.SampledFrom([]Counted{nil, nil, nil, {"": 1000, "main": 1000}, {"": 4000}}).Draw(t, "counted")}
 	_ = l.step(t, PodFacts{UID: "never heard of"})
 	_ = l.step(t, f)
 	online := l.m.topo.Online()

@@ -94,7 +94,8 @@ type age struct {
 
 // size is what a pod requests in total, and what else only the API server knows.
 type size struct {
-	resources *Resources       // nil while unknown
+	resources *Resources       // without CPUs of claims; nil while unknown
+	counted   Counted          // CPUs of claims that Kubernetes counts in addition
 	asked     Quota            // what kubelet last wrote for its cgroup
 	hidden    bool             // the sum of limits may leave out a container without one
 	batch     int64            // request for lent CPUs, in thousandths

@@ -231,7 +231,9 @@ func (m *Machine) restOf(p *pod, sum int64, except *holder, n int) int64 {
 }
 
 // follow records the current request of a container that may own CPUs.
-func (h *holder) follow(c *container) { h.asks = c.resources.inferred(h.pod.ref.QoS) }
+func (h *holder) follow(c *container) {
+	h.asks = h.pod.own(c.ref.Name, c.resources).inferred(h.pod.ref.QoS)
+}
 
 // namedCPUs lists the online CPUs that containers of a pod own, by name.
 func (m *Machine) namedCPUs(p *pod) []Owned {

@@ -115,10 +115,7 @@ func (m *Machine) newPod(in *Pod) *pod {
 		size:  size{hidden: in.LimitHidden, asked: in.askedFor()},
 		parts: parts{containers: map[string]*container{}, all: map[string]*container{}},
 	}
-	if in.Resources != nil {
-		r := *in.Resources
-		p.resources = &r
-	}
+	m.takeSums(p, in)
 	if in.Recovered != nil {
 		p.narrowed = slices.Clone(in.Recovered.Narrowed)
 	}
@@ -126,7 +123,6 @@ func (m *Machine) newPod(in *Pod) *pod {
 		p.claimDevices(name, devices)
 	}
 	p.holder.pod = p
-	p.applyFacts(in.Facts)
 	return p
 }
 
@@ -389,7 +385,7 @@ func (m *Machine) weighs(p *pod) (milli, stale int64) {
 	case grouped > 0 && (lent > 0 || m.cfg.BEGrouped):
 		return grouped, 0
 	case grouped > 0:
-		return max(p.resources.RequestMilli, 1), grouped
+		return max(p.whole().RequestMilli, 1), grouped
 	}
 	return 0, 0
 }
@@ -413,7 +409,7 @@ func (m *Machine) podQuota(p *pod) (q Quota, ours bool) {
 		return QuotaOf(lent), true
 	case p.outside() && p.known && p.resources != nil:
 		// What the runtime said may be older. A weight of ours comes with a quota.
-		return p.asked.following(p.resources.LimitMilli), m.cfg.BEGrouped
+		return p.asked.following(p.whole().LimitMilli), m.cfg.BEGrouped
 	case !m.pinned(p) || p.keepsQuota():
 		return p.asked, false
 	}
@@ -426,7 +422,7 @@ func (p *pod) ownQuota() int64 {
 	if lent := p.lent(); lent > 0 || p.resources == nil {
 		return cmp.Or(lent, NoLimit)
 	}
-	return cmp.Or(p.resources.LimitMilli, NoLimit)
+	return cmp.Or(p.whole().LimitMilli, NoLimit)
 }
 
 // memsOf restricts memory to the NUMA nodes of a pod's CPUs, if configured. A node without memory

@@ -200,6 +200,10 @@ func (p *pod) input(sandbox string) Pod {
 		CgroupParent: p.ref.CgroupParent, CreatedAt: p.createdAt, DeviceNodes: p.devices, Unread: p.unread && !p.waits,
 		Asked: p.asked, Claims: maps.Clone(p.claims),
 	}
+	if len(p.counted) > 0 && p.resources != nil {
+		r := p.whole()
+		in.Resources = &r
+	}
 	if !p.asked.Known() {
 		in.Asked.Period = notKnown
 	}

@@ -14,9 +14,12 @@ type DRA struct {
 	Devices DRADevices `json:"devices"`
 	Share   Share      `json:"share"` // what claims may have in all
 	// ListAttributes publishes attributes that are lists, of which the API server must know.
-	ListAttributes bool   `json:"listAttributes"`
-	PluginDir      string `json:"pluginDir"`   // of our socket; kubelet has it by the same path
-	RegistryDir    string `json:"registryDir"` // where kubelet looks for plugins
+	ListAttributes bool `json:"listAttributes"`
+	// NodeAllocatable publishes that a claim's CPUs are some of the node's allocatable ones (KEP-5517).
+	NodeAllocatable bool `json:"nodeAllocatable"`
+
+	PluginDir   string `json:"pluginDir"`   // of our socket; kubelet has it by the same path
+	RegistryDir string `json:"registryDir"` // where kubelet looks for plugins
 }
 
 func defaultDRA() DRA {

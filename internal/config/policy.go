@@ -15,6 +15,7 @@ func (c *Config) Policy() policy.Config {
 	a, k := c.Allocation, c.Node.Kubelet
 	return policy.Config{
 		Degrade:         c.Admission.Mode == Degrade,
+		ClaimsCounted:   c.DRA.Mode == DRAOn && c.DRA.NodeAllocatable,
 		NoHeal:          c.Admission.Heal == HealOff,
 		HealAfter:       time.Duration(c.Admission.HealAfter),
 		Memory:          policy.Memory(c.Memory),

@@ -160,6 +160,7 @@ func (a *apiServer) devicesBy(r *policy.Config, t *topology.Topology, roots map[
 	return dra.NewNode(dra.Options{
 		Name: cfg.NodeName(), Topology: t, By: cfg.DRA.Devices, Share: cfg.DRA.Share,
 		Kept: r.Reserved.Or(r.Kubelet.Reserved).Or(r.System.CPUs), Roots: roots, Lists: cfg.DRA.ListAttributes,
+		Allocatable: cfg.DRA.NodeAllocatable,
 	})
 }
 

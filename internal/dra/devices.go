@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -27,6 +28,9 @@ type Options struct {
 	Roots map[string]cpuset.Set
 	// Lists publishes attributes that are lists. An API server without DRAListTypeAttributes refuses them.
 	Lists bool
+	// Allocatable publishes that CPUs of claims are CPUs of the node, which its allocatable resources have. An API
+	// server without DRANodeAllocatableResources drops that.
+	Allocatable bool
 }
 
 // Device is one device of the node.
@@ -130,7 +134,7 @@ func (o *Options) describe(d *Device) resourceapi.Device {
 	value := *resource.NewQuantity(int64(d.Offered), resource.DecimalSI)
 	one := *resource.NewQuantity(1, resource.DecimalSI)
 	many := true
-	return resourceapi.Device{
+	described := resourceapi.Device{
 		Name: d.Name, Attributes: o.attributes(d), AllowMultipleAllocations: &many,
 		Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{Capacity: {
 			Value: value,
@@ -139,6 +143,13 @@ func (o *Options) describe(d *Device) resourceapi.Device {
 			},
 		}},
 	}
+	if key := resourceapi.QualifiedName(Capacity); o.Allocatable {
+		described.NodeAllocatableResources = map[corev1.ResourceName]resourceapi.NodeAllocatableResource{
+			corev1.ResourceCPU: {Mapping: &resourceapi.NodeAllocatableMapping{CapacityKey: &key,
+				CapacityMultiplier: &one}},
+		}
+	}
+	return described
 }
 
 func (o *Options) attributes(d *Device) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
@@ -235,6 +246,18 @@ func (n *Node) Shares() []policy.ClaimShare {
 		shares[i] = policy.ClaimShare{Within: d.CPUs, CPUs: d.Offered}
 	}
 	return shares
+}
+
+// StripAllocatable takes the mapping on the node's allocatable CPUs from devices, and reports whether one had it.
+func StripAllocatable(specs []resourceapi.ResourceSliceSpec) (had bool) {
+	for i := range specs {
+		for j := range specs[i].Devices {
+			d := &specs[i].Devices[j]
+			had = had || len(d.NodeAllocatableResources) > 0
+			d.NodeAllocatableResources = nil
+		}
+	}
+	return had
 }
 
 // Slices are the specs of the node's ResourceSlices, without the pool's generation: one, or several where devices are

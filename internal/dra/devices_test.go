@@ -52,13 +52,14 @@ func TestSlices(t *testing.T) {
 		share   config.Share
 		kept    string
 		lists   bool
+		maps    bool
 		roots   map[string]string
 	}{
 		{machine: "two-sockets-split", by: config.DevicesNUMA, share: "50%", kept: "0,4",
 			roots: map[string]string{"pci0000:00": "0-1,4-5", "pci0000:80": "2-3,6-7", "pci0000:ff": "0-7"}},
 		{machine: "two-sockets-split", by: config.DevicesSocket, share: "3", lists: true,
 			roots: map[string]string{"pci0000:00": "0-1,4-5", "pci0000:40": "0-1,4-5", "pci0000:80": "2-3,6-7"}},
-		{machine: "ccx-l3s-in-node", by: config.DevicesL3, share: "100%"},
+		{machine: "ccx-l3s-in-node", by: config.DevicesL3, share: "100%", maps: true},
 		{machine: "hybrid-pmu", by: config.DevicesNUMA, share: "100%"},
 		{machine: "offline-sibling", by: config.DevicesNUMA, share: "100%"},
 	} {
@@ -70,7 +71,7 @@ func TestSlices(t *testing.T) {
 				t.Fatal(err)
 			}
 			n := NewNode(Options{Name: "n1", Topology: topo, By: c.by, Share: c.share, Kept: kept, Roots: roots,
-				Lists: c.lists})
+				Lists: c.lists, Allocatable: c.maps})
 			text, err := yaml.Marshal(n.Slices())
 			if err != nil {
 				t.Fatal(err)

@@ -23,11 +23,13 @@ const maxMilli = 1 << 40
 // infoOf extracts what is kept of a pod. It may change the pod.
 func infoOf(pod *corev1.Pod) podInfo {
 	settle(pod)
+	counted := countedOf(pod)
 	lent := batchOf(pod)
 	return podInfo{
 		facts: policy.PodFacts{
 			UID:        string(pod.UID),
-			Resources:  resourcesOf(pod),
+			Resources:  resourcesOf(pod, counted),
+			Counted:    counted,
 			Owner:      OwnerOf(pod),
 			Containers: containersOf(pod),
 			BatchMilli: lent,
@@ -41,16 +43,38 @@ func infoOf(pod *corev1.Pod) podInfo {
 // resourcesOf sums the pod's CPU requests and limits as kubelet passes them to the
 // runtime with the sandbox: init containers by their maximum, sidecars added, pod-level
 // values where set, without a RuntimeClass's overhead. (The pod's cgroup includes the
-// overhead; a pod that requests four CPUs still requests four.)
-func resourcesOf(pod *corev1.Pod) policy.Resources {
-	o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true}
+// overhead; a pod that requests four CPUs still requests four.) CPUs of claims are left
+// out: pod-level values include them, other sums have them added.
+func resourcesOf(pod *corev1.Pod, counted policy.Counted) policy.Resources {
+	o := resourcehelper.PodResourcesOptions{ExcludeOverhead: true, UseDRANodeAllocatableResourceClaimStatus: true}
 	request := resourcehelper.PodRequests(pod, o)
 	limit := resourcehelper.PodLimits(pod, o)
 	r := policy.Resources{RequestMilli: milli(request.Cpu()), LimitMilli: milli(limit.Cpu())}
 	if !limited(pod) {
 		r.LimitMilli = policy.NoLimit
 	}
-	return r
+	return counted.Without(r)
+}
+
+// countedOf are the CPUs of claims that Kubernetes counts among the pod's (KEP-5517): kube-scheduler notes them before
+// the pod has a node. What a driver notes as its overhead is requested like any other CPU.
+func countedOf(pod *corev1.Pod) policy.Counted {
+	var counted policy.Counted
+	for i := range pod.Status.NodeAllocatableResourceClaimStatuses {
+		s := &pod.Status.NodeAllocatableResourceClaimStatuses[i]
+		for _, mapped := range s.Mapping {
+			if mapped.Name != corev1.ResourceCPU || mapped.Quantity == nil || mapped.Quantity.Sign() <= 0 {
+				continue
+			}
+			if counted == nil {
+				counted = policy.Counted{}
+			}
+			for _, name := range append([]string{""}, s.Containers[:min(len(s.Containers), maxContainers)]...) {
+				counted[name] = min(counted[name]+milli(mapped.Quantity), maxMilli)
+			}
+		}
+	}
+	return counted
 }
 
 // limited says whether the pod as a whole has a limit.

@@ -172,6 +172,48 @@ spec: {containers: [{name: a, resources: {limits: {cpu: 1500u}}}]}`, 2, 2},
 	}
 }
 
+// What Kubernetes counts for claims is told apart, whatever the spec says of the pod as a whole. A driver's overhead is
+// requested like any other CPU.
+func TestCounted(t *testing.T) {
+	const claims = `
+status:
+  nodeAllocatableResourceClaimStatuses:
+  - resourceClaimName: ml-cpus
+    containers: [a, b]
+    mapping: [{name: cpu, quantity: "2"}, {name: memory, quantity: 1Gi}]
+  - {resourceClaimName: ml-more, containers: [b], mapping: [{name: cpu, quantity: "1"}]}
+  - {resourceClaimName: gpu, containers: [a], overhead: [{name: cpu, perPod: 100m, perContainer: 50m}]}`
+	for _, c := range []struct {
+		name, spec     string
+		request, limit int64
+	}{
+		{"containers", `
+spec:
+  containers:
+  - {name: a, resources: {requests: {cpu: 1500m}, limits: {cpu: "2"}}}
+  - {name: b, resources: {requests: {cpu: 500m}, limits: {cpu: "1"}}}`, 2150, 3150},
+		{"no limit", `
+spec: {containers: [{name: a, resources: {requests: {cpu: "1"}}}, {name: b}]}`, 1150, policy.NoLimit},
+		{"claims alone", `
+spec: {containers: [{name: a}, {name: b}]}`, 150, policy.NoLimit},
+		{"a pod-level request has them", `
+spec:
+  resources: {requests: {cpu: "5"}, limits: {cpu: "6"}}
+  containers: [{name: a}, {name: b}]`, 2000, 3000},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			pod := podFrom(t, c.spec+claims)
+			got := infoOf(&pod).facts
+			if r := got.Resources; r.RequestMilli != c.request || r.LimitMilli != c.limit {
+				t.Errorf("besides claims %+v, want %d and %d", r, c.request, c.limit)
+			}
+			if want := (policy.Counted{"": 3000, "a": 2000, "b": 3000}); !cmp.Equal(got.Counted, want) {
+				t.Errorf("of claims %v, want %v", got.Counted, want)
+			}
+		})
+	}
+}
+
 func TestBatch(t *testing.T) {
 	for _, c := range []struct {
 		name, pod string

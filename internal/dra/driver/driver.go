@@ -111,6 +111,8 @@ func (d *Driver) set(which *string, why string) {
 	d.mu.Unlock()
 	switch {
 	case was == why:
+	case why != "" && which == &d.slices:
+		d.o.Log.Warn("the DRA driver's ResourceSlices are not as they should be", "driver", dra.DriverName, "why", why)
 	case why != "":
 		d.o.Log.Warn("the DRA driver does not work", "driver", dra.DriverName, "why", why)
 	default:

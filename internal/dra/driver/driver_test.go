@@ -50,6 +50,7 @@ type server struct {
 	claims map[string]*resourceapi.ResourceClaim
 	slices map[string]resourceapi.ResourceSlice
 	drops  bool // it does not know consumable capacity
+	gates  gates
 	writes int
 	fails  error
 }
@@ -81,6 +82,9 @@ func (s *server) Apply(_ context.Context, slice *resourceapi.ResourceSlice) (*re
 	for i := range kept.Spec.Devices {
 		if s.drops {
 			kept.Spec.Devices[i].AllowMultipleAllocations = nil
+		}
+		if err := s.gates.admit(&kept.Spec.Devices[i]); err != nil {
+			return nil, err
 		}
 	}
 	s.slices[kept.Name] = *kept
@@ -138,6 +142,7 @@ type world struct {
 	driver  *Driver
 	dir     string
 	share   config.Share
+	maps    bool // dra.nodeAllocatable
 	foreign string
 	told    atomic.Int32    // how often that another driver came or went
 	unknown bool            // what runs on the node is not known
@@ -171,7 +176,8 @@ func newWorld(t *testing.T) *world {
 			if w.unknown {
 				return nil
 			}
-			return dra.NewNode(dra.Options{Name: "n1", Topology: topo, By: config.DevicesNUMA, Share: w.share})
+			return dra.NewNode(dra.Options{Name: "n1", Topology: topo, By: config.DevicesNUMA, Share: w.share,
+				Allocatable: w.maps})
 		},
 	})
 	return w

@@ -22,6 +22,8 @@ const (
 	// writeEvery bounds how often slices are written, lookEvery is how often others' changes are looked for.
 	writeEvery = time.Second
 	lookEvery  = 5 * time.Minute
+	// lacksFor is after how many looks it is tried again whether the API server still drops fields: about an hour.
+	lacksFor = 12
 	// wipedWithin is how long after a driver comes back kubelet may still delete its slices.
 	wipedWithin = 40 * time.Second
 	firstRetry  = time.Second
@@ -36,6 +38,8 @@ type publisher struct {
 	// sent are the specs as they were applied, kept as the API server answered: it may drop fields that it does not
 	// know, and then they are not written again and again.
 	sent, kept []resourceapi.ResourceSliceSpec
+	// lacking counts the looks since the API server dropped some.
+	lacking int
 }
 
 func newPublisher(d *Driver) *publisher { return &publisher{d: d, looks: make(chan struct{}, 1)} }
@@ -61,6 +65,7 @@ func (p *publisher) run(ctx context.Context) {
 		case <-ctx.Done():
 		case <-p.d.dirty:
 		case <-p.looks:
+			p.forget() // kubelet may have been restarted for a feature gate that the API server has, too
 			again = time.Now().Add(wipedWithin)
 		case <-t.C:
 		}
@@ -85,14 +90,39 @@ func (p *publisher) attempt(ctx context.Context) time.Duration {
 		return p.retry
 	}
 	p.retry = 0
+	if p.lacking++; dropped == "" {
+		p.lacking = 0
+	} else if p.lacking >= lacksFor {
+		p.forget()
+	}
 	p.d.set(&p.d.slices, dropped)
 	return lookEvery*4/5 + rand.N(lookEvery*2/5)
 }
 
-// publish writes what differs. The pool's generation grows with every change, so that the scheduler takes no mixture of
-// old and new slices for a pool.
+// forget has slices of which fields were dropped written again.
+func (p *publisher) forget() { p.sent, p.kept, p.lacking = nil, nil, 0 }
+
+// publish brings the slices up to date, and says what of them the API server does not keep. Where it refuses them for a
+// kubelet that does not account for CPUs of claims, they do without that: claims work all the same.
 func (p *publisher) publish(ctx context.Context, node *dra.Node) (dropped string, err error) {
 	want := node.Slices()
+	dropped, err = p.write(ctx, node, want)
+	if !apierrors.IsForbidden(err) || !dra.StripAllocatable(want) {
+		return dropped, err
+	}
+	switch more, second := p.write(ctx, node, want); {
+	case second != nil:
+		return "", err // it is all of the slices that are forbidden
+	case more != "":
+		return more, nil
+	}
+	return fmt.Sprintf(allocatableRefused, err), nil
+}
+
+// write writes what differs. The pool's generation grows with every change, so that the scheduler takes no mixture of
+// old and new slices for a pool.
+func (p *publisher) write(ctx context.Context, node *dra.Node, want []resourceapi.ResourceSliceSpec) (dropped string,
+	err error) {
 	var have []resourceapi.ResourceSlice
 	if err := p.ask(ctx, func(ctx context.Context) (err error) {
 		have, err = p.d.o.API.Slices(ctx, node.Name)
@@ -174,14 +204,29 @@ const fieldsDropped = "the API server drops fields of ResourceSlices that it doe
 	"CPUs may find no device; the cluster needs consumable capacity (feature DRAConsumableCapacity, on since " +
 	"Kubernetes 1.36)"
 
+// What becomes of a mapping on the node's allocatable CPUs without the feature.
+const (
+	allocatableDropped = "the API server drops nodeAllocatableResources from ResourceSlices" + allocatableWayOut
+	allocatableRefused = "the API server refuses nodeAllocatableResources in ResourceSlices for this node (%v), and " +
+		"they are published without" + allocatableWayOut
+	allocatableWayOut = ", so CPUs of claims are not among those that kube-scheduler counts for their pods; enable " +
+		"the feature DRANodeAllocatableResources (alpha and off in Kubernetes 1.37) in kube-apiserver, " +
+		"kube-scheduler and kubelet, or set dra.nodeAllocatable to false"
+)
+
 // droppedFields says what of the slices the API server did not keep; empty: it kept all.
-func (p *publisher) droppedFields() string {
+func (p *publisher) droppedFields() (why string) {
 	for i := range p.sent {
-		if !equality.Semantic.DeepEqual(p.sent[i], p.kept[i]) {
+		if equality.Semantic.DeepEqual(p.sent[i], p.kept[i]) {
+			continue
+		}
+		rest := []resourceapi.ResourceSliceSpec{*p.sent[i].DeepCopy()}
+		if !dra.StripAllocatable(rest) || !equality.Semantic.DeepEqual(rest[0], p.kept[i]) {
 			return fieldsDropped
 		}
+		why = allocatableDropped
 	}
-	return ""
+	return why
 }
 
 func (p *publisher) owner(node *dra.Node) []metav1.OwnerReference {
