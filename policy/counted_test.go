@@ -138,6 +138,23 @@ func TestAnOwnerWithACountedClaim(t *testing.T) {
 	}
 }
 
+// Where a pod's sums hide limits each container's is looked at, without its claim.
+func TestHiddenLimitsWithACountedClaim(t *testing.T) {
+	m := machineOf(t, 2, 4, Config{ClaimsCounted: true})
+	step := stepper(t, m)
+	step(prepared("x", "0-7", 2, "lsr"))
+	pod := countedPod("lsr", Guaranteed, 4000, false)
+	pod.Labels, pod.LimitHidden, pod.Resources.LimitMilli = map[string]string{LabelClass: "LSR"}, true, NoLimit
+	step(PodRun{Pod: pod})
+	create := ContainerCreate{Pod: pod, Container: Container{ID: "c", Sandbox: pod.Sandbox, Name: "main",
+		Resources: Resources{RequestMilli: 4000, LimitMilli: 6000}}}
+	step(create)
+	create.Container.ID, create.Container.Resources.LimitMilli = "d", 7000
+	if _, err := m.Step(time.Unix(1, 0), create); err == nil || !strings.Contains(err.Error(), "equal to the limit") {
+		t.Errorf("a limit above request and claim: %v", err)
+	}
+}
+
 // A container that owns CPUs by name has a limit with its claim.
 func TestANamedOwnerWithACountedClaim(t *testing.T) {
 	for _, known := range []bool{true, false} {
