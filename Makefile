@@ -141,6 +141,10 @@ e2e-kubernetes: setup-vm ## the proofs on a real Kubernetes node: the control pl
 e2e-random: setup-vm ## 500 random pods, PODS=, come and go on two nodes with real kubelets: what the scheduler told each is what its container has, and no node refuses one; an hour
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only scheduler -random $(or $(PODS),500)
 
+.PHONY: e2e-mix
+e2e-mix: setup-vm ## 1,000 random operations, OPERATIONS=, SEED= repeats one, on pods by annotation, pods that kubelet pins and claims, with deaths of daemon and kubelet: nobody shares a CPU, nothing is left; hours
+	$(GO) run ./e2e/kubernetes -driver systemd -only mix -operations $(or $(OPERATIONS),1000) $(if $(SEED),-seed $(SEED))
+
 .PHONY: e2e-scheduler
 e2e-scheduler: setup-vm ## the chart installed with its scheduler: a leader, a pod bound by one write, the other replica after the loss of the first, no right missing; builds its image first: six minutes
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only scheduler-chart

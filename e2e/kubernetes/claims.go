@@ -91,14 +91,19 @@ func (c *claiming) offer(ctx context.Context) error {
 		return err
 	}
 	c.note("daemon started to its ResourceSlice", "%s: %s", seconds(time.Since(began)), what)
-	if err := c.Create(ctx, resourceAPI+"/deviceclasses", map[string]any{
-		"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": map[string]any{"name": claimDriver},
-		"spec": map[string]any{"selectors": []any{map[string]any{"cel": map[string]any{
-			"expression": "device.driver == '" + claimDriver + "'"}}}},
-	}, nil); err != nil {
+	if err := c.class(ctx); err != nil {
 		return err
 	}
 	return c.template(ctx, claimTemplate, pairSize)
+}
+
+// class makes the DeviceClass, as the chart does.
+func (c *claiming) class(ctx context.Context) error {
+	return c.Create(ctx, resourceAPI+"/deviceclasses", map[string]any{
+		"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": map[string]any{"name": claimDriver},
+		"spec": map[string]any{"selectors": []any{map[string]any{"cel": map[string]any{
+			"expression": "device.driver == '" + claimDriver + "'"}}}},
+	}, nil)
 }
 
 // template makes a template of claims for so many CPUs.

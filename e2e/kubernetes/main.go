@@ -37,6 +37,8 @@ type options struct {
 	pods    int
 	crowd   int
 	random  int
+	seed    uint64
+	mix     int
 	trace   bool
 	build   bool
 }
@@ -64,6 +66,7 @@ var (
 		{Name: "static", Run: static},
 		{Name: "claims", Run: claims},
 		{Name: "claims-smoke", Run: claimsSmoke},
+		{Name: "mix", Run: mix},
 		{Name: "scheduler", Run: scheduler},
 	}
 	withChart = []proof{
@@ -90,6 +93,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.crowd, "crowd", 32,
 		"how many shared pods the proof crowd puts next to an owner; more than most nodes of eight CPUs have")
 	f.IntVar(&o.random, "random", 12, "how many random pods the proof scheduler has come and go")
+	f.IntVar(&o.mix, "operations", 40, "how many random operations the proof mix makes")
+	f.Uint64Var(&o.seed, "seed", 0, "of the proof mix; 0: a new one, which is printed")
 	f.BoolVar(&o.build, "build", false, "build Kubernetes and etcd, unless they are there, print their folder, and end")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
@@ -98,9 +103,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	if o.pods < 2 || o.crowd < 2 || o.random < 10 || o.minutes <= 0 {
-		return nil, fmt.Errorf("-pods %d -crowd %d -random %d -minutes %g: want at least 2, 2, 10 and more than 0",
-			o.pods, o.crowd, o.random, o.minutes)
+	if o.pods < 2 || o.crowd < 2 || o.random < 10 || o.mix < 20 || o.minutes <= 0 {
+		return nil, fmt.Errorf("-pods %d -crowd %d -random %d -operations %d -minutes %g: want at least 2, 2, 10, 20 "+
+			"and more than 0", o.pods, o.crowd, o.random, o.mix, o.minutes)
 	}
 	if err := machine.Runtime(o.runtime).Check(); err != nil {
 		return nil, err
@@ -153,7 +158,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	s := command.Stage[*bench]{
-		Program: "kubernetes", Flags: &o.Flags, Limit: limit + o.window() + time.Duration(o.random)*aPod,
+		Program: "kubernetes", Flags: &o.Flags, Limit: limit + o.window() + time.Duration(o.random+o.mix)*aPod,
 		Stdout: stdout, Stderr: stderr,
 		Open: func(ctx context.Context) (*bench, error) { return newBench(ctx, o, bin, stderr) },
 	}
@@ -167,5 +172,5 @@ func (o *options) window() time.Duration {
 // limit bounds one proof besides the minutes that were asked for.
 const limit = 30 * time.Minute
 
-// aPod bounds what a random pod takes, most of them at a time with others.
+// aPod bounds what a random pod, or another random operation, takes, most of them at a time with others.
 const aPod = 20 * time.Second
