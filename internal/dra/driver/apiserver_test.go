@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -15,7 +17,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/quietcore/quietcore/internal/dra"
 )
@@ -131,6 +135,24 @@ func (s *realServer) config() *rest.Config {
 
 // ask makes a request; empty: it worked.
 func (s *realServer) ask(method, path, body string) string {
+	_, failed := s.get(method, path, body)
+	return failed
+}
+
+// create makes an object of YAML.
+func (s *realServer) create(path, text string) {
+	s.t.Helper()
+	body, err := yaml.YAMLToJSON([]byte(strings.ReplaceAll(text, "\t", " ")))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if failed := s.ask(http.MethodPost, path, string(body)); failed != "" {
+		s.t.Fatalf("create at %s: %s", path, failed)
+	}
+}
+
+// get makes a request and returns its answer.
+func (s *realServer) get(method, path, body string) (text []byte, failed string) {
 	r, err := http.NewRequestWithContext(s.t.Context(), method, "https://127.0.0.1:"+s.port+path,
 		strings.NewReader(body))
 	if err != nil {
@@ -142,13 +164,16 @@ func (s *realServer) ask(method, path, body string) string {
 	}
 	answer, err := s.http.Do(r)
 	if err != nil {
-		return err.Error()
+		return nil, err.Error()
 	}
 	defer answer.Body.Close()
-	if answer.StatusCode/100 != 2 {
-		return answer.Status
+	if text, err = io.ReadAll(answer.Body); err != nil {
+		return nil, err.Error()
 	}
-	return ""
+	if answer.StatusCode/100 != 2 {
+		return nil, answer.Status + ": " + string(text)
+	}
+	return text, ""
 }
 
 // TestRealAPIServerMapsCPUs: a real API server drops the mapping without the gate, refuses it for a node whose kubelet
@@ -197,4 +222,60 @@ func TestRealAPIServerMapsCPUs(t *testing.T) {
 		return w.driver.slices == ""
 	})
 	at("on in both", true, "")
+}
+
+// TestRealAPIServerCountsClaims: a real kube-scheduler counts claims of our devices with what pods request, notes that
+// in the status that the daemon reads, and has a pod wait whose claim and request do not fit together.
+func TestRealAPIServerCountsClaims(t *testing.T) {
+	s := newRealServer(t)
+	s.start(true)
+	s.create("/api/v1/nodes", `metadata: {name: n1}`)
+	if failed := s.ask(http.MethodPatch, "/api/v1/nodes/n1", `{"spec": {"taints": null}}`); failed != "" {
+		t.Fatal(failed) // it is not ready when it is new
+	}
+	s.create("/apis/resource.k8s.io/v1/deviceclasses", `{metadata: {name: cpu.quietcore.dev},
+			spec: {selectors: [{cel: {expression: "device.driver == 'cpu.quietcore.dev'"}}]}}`)
+	if failed := s.ask(http.MethodPatch, "/api/v1/nodes/n1/status", `{"status": {
+		"declaredFeatures": ["DRANodeAllocatableResources"], "conditions": [{"type": "Ready", "status": "True"}],
+		"capacity": {"cpu": "8", "memory": "8Gi", "pods": "9"}}}`); failed != "" {
+		t.Fatal(failed)
+	}
+	w := newWorld(t)
+	w.maps = true
+	w.driver.o.API = NewAPI(func() (*rest.Config, error) { return s.config(), nil })
+	p := newPublisher(w.driver)
+	eventually(t, "slices with a mapping", func() bool { p.attempt(t.Context()); return w.driver.slices == "" })
+	s.write("scheduler.conf", []byte(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+		"users": [{"name": "u", "user": {"token": "admin"}}], "clusters": [{"name": "c", "cluster": {
+		"insecure-skip-tls-verify": true, "server": "https://127.0.0.1:`+s.port+`"}}]}`))
+	s.run("kube-scheduler", "--kubeconfig="+s.path("scheduler.conf"), "--leader-elect=false", "--secure-port=0",
+		"--feature-gates=DRANodeAllocatableResources=true")
+	pod := func(name, request string) (pod corev1.Pod) {
+		t.Helper()
+		s.create("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", `{metadata: {name: `+name+`},
+				spec: {devices: {requests: [{name: cpus, exactly: {deviceClassName: cpu.quietcore.dev,
+				capacity: {requests: {cpu: "2"}}}}]}}}`)
+		s.create("/api/v1/namespaces/default/pods", `{metadata: {name: `+name+`}, spec: {
+				resourceClaims: [{name: c, resourceClaimName: `+name+`}],
+				containers: [{name: main, image: i,
+				resources: {claims: [{name: c}], requests: {cpu: "`+request+`"}}}]}}`)
+		eventually(t, "a decision on pod "+name, func() bool {
+			pod = corev1.Pod{}
+			text, failed := s.get(http.MethodGet, "/api/v1/namespaces/default/pods/"+name, "")
+			return failed == "" && json.Unmarshal(text, &pod) == nil && len(pod.Status.Conditions) > 0
+		})
+		return pod
+	}
+	first := pod("first", "4")
+	counted := first.Status.NodeAllocatableResourceClaimStatuses
+	if first.Spec.NodeName != "n1" || len(counted) != 1 || counted[0].Mapping[0].Quantity.Value() != 2 ||
+		len(counted[0].Containers) != 1 {
+		t.Errorf("on node %q, counted %+v, %+v", first.Spec.NodeName, counted, first.Status.Conditions)
+	}
+	second := pod("second", "1") // 4 and 2 are taken of 8, and 1 and 2 more do not fit
+	if why := second.Status.Conditions[0].Message; second.Spec.NodeName != "" ||
+		!strings.Contains(why, "Insufficient cpu") {
+		t.Errorf("on node %q: %s", second.Spec.NodeName, why)
+	}
 }
