@@ -21,6 +21,8 @@ import (
 //
 //  1. [plugin/nri.go](../plugin/nri.go) `CreateContainer`: the handler
 //
+// or the same as a row of a table, | 1 | … | … |.
+//
 // In a Go file the name has to be declared, elsewhere it has to occur.
 var walks = map[string]int{
 	"The path of a request":  8,
@@ -35,7 +37,7 @@ type stop struct {
 }
 
 var (
-	step    = regexp.MustCompile(`^\d+\. `)
+	step    = regexp.MustCompile(`^(\d+\. |\| \d+ \| )`)
 	stopAt  = regexp.MustCompile("\\[[^]]*\\]\\(([^)#]+)\\)((?:,? (?:and )?`[^`]+`)*)")
 	between = regexp.MustCompile("`([^`]+)`")
 )
