@@ -1,5 +1,5 @@
 // Command prose holds the documentation to its limits: lines of 120 columns, sentences of 25 words, pages of 1,500
-// words (the README 500, tutorials 600), and no words that have a better one. Together they have at most 34,000 words
+// words (the README 500, tutorials 600), and no words that have a better one. Together they have at most 30,000 words
 // of prose, measurements included and the reference left out. It runs in the root of the repository and prints what
 // it finds. Exit code 1: it found something.
 //

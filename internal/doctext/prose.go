@@ -19,7 +19,7 @@ const (
 	MaxColumns       = 120    // of a line of text
 	MaxSentenceWords = 25     // of a sentence
 	MaxPageWords     = 1500   // of a page, code and tables included
-	MaxProseWords    = 34_000 // of all pages but the reference
+	MaxProseWords    = 30_000 // of all pages but the reference
 )
 
 // shorter are pages and folders that are held to fewer words.
