@@ -40,6 +40,7 @@ var mayImport = map[string]string{
 	"internal/cli":               "",
 	"internal/cli/man":           "",
 	"internal/cmdtest":           "",
+	"internal/confine":           "",
 	"internal/config": "cpi/detect cpi/experiment cpuallocator cpuset internal/printable internal/strict policy " +
 		"reclaim",
 	"internal/control": "internal/cli internal/config internal/incidents internal/script internal/topodoc plugin " +
