@@ -38,6 +38,9 @@ func (w *Wish) Binds() bool {
 	return !w.Unmanaged && w.Class == LS && (w.burst || binds(w.alignment) || w.numaExclusive != numaShared)
 }
 
+// AllowsCaps reports whether the pod lets itself be capped although it is not best effort.
+func (w *Wish) AllowsCaps() bool { return w.cap == capAllow }
+
 // Unused lists, a sentence each, the annotations that do not apply to the pod's class.
 func (w *Wish) Unused() []string {
 	if w.unread || w.Unmanaged || w.Owns() {

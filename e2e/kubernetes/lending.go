@@ -174,14 +174,17 @@ func withMemory(o map[string]any) {
 		batchCPU: main["resources"].(map[string]any)["limits"].(map[string]any)[batchCPU]}
 }
 
-// mayLend gives the daemon the rights that lending wants.
+// mayLend gives the daemon the rights that lending wants, and runs what evicts.
 func (l *lent) mayLend(ctx context.Context) error {
+	if err := l.startEvictor(ctx); err != nil {
+		return err
+	}
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
 	name := daemonUser + "-lending"
 	meta := map[string]any{"name": name}
 	err := l.Create(ctx, rbac+"clusterroles", map[string]any{"metadata": meta, "rules": []any{
 		map[string]any{"apiGroups": []string{""}, "resources": []string{"nodes/status"}, "verbs": []string{"patch"}},
-		map[string]any{"apiGroups": []string{""}, "resources": []string{"pods/eviction"}, "verbs": []string{"create"}},
+		map[string]any{"apiGroups": []string{""}, "resources": []string{"pods/status"}, "verbs": []string{"patch"}},
 	}}, nil)
 	if err != nil && !cluster.Refused(err, 409) {
 		return err

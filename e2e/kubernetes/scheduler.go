@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -113,14 +112,9 @@ func (p *pair) open(ctx context.Context) error {
 
 // startScheduler runs it as the chart does, with the chart's rights, but for the lease.
 func (p *pair) startScheduler(ctx context.Context) error {
-	program, err := filepath.Abs(filepath.Join(p.options.Cache, "bin", ours))
+	program, err := p.buildScheduler(ctx)
 	if err != nil {
 		return err
-	}
-	build := exec.CommandContext(ctx, "go", "build", "-o", program, "./cmd/"+ours) // as its tests are compiled
-	build.Dir = "scheduler"
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: %w: %s", strings.Join(build.Args, " "), err, out)
 	}
 	text, err := os.ReadFile(schedulerRules)
 	if err != nil {

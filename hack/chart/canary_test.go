@@ -147,7 +147,7 @@ func TestRightsOfCanaries(t *testing.T) {
 				return slices.Contains(r.Resources, resource)
 			})
 		}
-		if got := [2]bool{may("nodes/status"), may("pods/eviction")}; got != want {
+		if got := [2]bool{may("nodes/status"), may("pods/status")}; got != want {
 			t.Errorf("%s: may lend and evict: %v, want %v", values, got, want)
 		}
 	}

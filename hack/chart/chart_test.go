@@ -383,12 +383,13 @@ func rights(rules []rbacv1.PolicyRule) string {
 // (docs/kubernetes.md): nothing that is read is a secret, and no word stands for many.
 func TestRights(t *testing.T) {
 	const (
-		reading  = "/pods list, /pods watch, /nodes list, /nodes watch"
+		pods     = "/pods list, /pods watch"
+		reading  = pods + ", /nodes list, /nodes watch"
 		telling  = ", events.k8s.io/events create, events.k8s.io/events patch"
 		topology = ", topology.node.k8s.io/noderesourcetopologies get, topology.node.k8s.io/noderesourcetopologies " +
 			"create, topology.node.k8s.io/noderesourcetopologies patch"
 		published = ", /nodes/status patch"
-		evicting  = ", /pods/eviction create"
+		evicting  = ", /pods/status patch"
 		claims    = ", resource.k8s.io/resourceclaims get, resource.k8s.io/resourceslices list, " +
 			"resource.k8s.io/resourceslices create, resource.k8s.io/resourceslices patch, " +
 			"resource.k8s.io/resourceslices delete"
@@ -416,6 +417,8 @@ func TestRights(t *testing.T) {
 		"config: {cpi: {mode: enforce}}": reading +
 			telling + topology,
 		"config: {cpi: {mode: enforce, evictAfter: 3}}": reading +
+			evicting + telling + topology,
+		"config: {cpi: {mode: enforce, evictAfter: 3}, kubernetes: {pods: false, labels: false}}": pods +
 			evicting + telling + topology,
 		"{config: {kubernetes: {pods: false, labels: false}}}": telling[2:] +
 			topology,
@@ -543,7 +546,18 @@ func TestMistakesAreRefused(t *testing.T) {
 			"no token of a reader of /metrics can be reviewed"},
 		"a probe of loopback": {"config: {health: {listen: \"127.0.0.1:9466\"}}", "",
 			"config.health.listen is 127.0.0.1:9466"},
-		"policies before 1.30":   {"admissionPolicies: {claims: {enabled: true}}", "1.29.4", "needs 1.30"},
+		"policies before 1.30": {"admissionPolicies: {claims: {enabled: true}}", "1.29.4", "needs 1.30"},
+		"evictions before 1.30": {"config: {reclaim: {mode: enforce, evict: true}}", "1.29.4",
+			"Kubernetes is v1.29.4 and ValidatingAdmissionPolicy needs 1.30; leave evictions off"},
+		"evictions that nothing binds": {
+			"{config: {reclaim: {mode: enforce, evict: true}}, admissionPolicies: {ownNode: {enabled: false}}}", "",
+			"nothing would bind a daemon to the pods of its own node: admissionPolicies.ownNode.enabled is false"},
+		"caps that evict, before 1.30": {"config: {cpi: {mode: enforce, evictAfter: 3}}", "1.29.4",
+			"leave evictions off"},
+		"an evictor without memory": {
+			"{config: {reclaim: {mode: enforce, evict: true}}, evictor: {resources: {limits: {memory: 128Mi}}}}", "",
+			"evictor.goMemLimit is 384MiB, must be below evictor.resources.limits.memory, which is 128Mi"},
+		"a rate of nothing":      {"evictor: {burst: 0}", "", "burst"},
 		"frozen before 1.30":     {"admissionPolicies: {frozen: {enabled: true}}", "1.29.4", "needs 1.30"},
 		"Kubernetes before 1.26": {"{}", "1.25.0", "kubeVersion"},
 		"profiles of one's own": {"scheduler: {enabled: true, config: {profiles: []}}", "",
@@ -587,9 +601,10 @@ func TestNotes(t *testing.T) {
 		"config: {mode: observe}":    "writes nothing",
 		"kubelet: {mount: false}":    "kubelet.mount is false",
 		"enableNRI: {enabled: true}": "only printed",
-		"enableNRI: {enabled: true, apply: true}": "restart the runtime",
-		"restore: {enabled: true}":                "a daemon that writes nothing follows",
-		"scheduler: {enabled: true, name: q}":     "schedulerName: q",
+		"enableNRI: {enabled: true, apply: true}":         "restart the runtime",
+		"restore: {enabled: true}":                        "a daemon that writes nothing follows",
+		"scheduler: {enabled: true, name: q}":             "schedulerName: q",
+		"config: {reclaim: {mode: enforce, evict: true}}": "quietcore-evictor evicts them",
 		"metrics: {podMonitor: {enabled: true}}": "does not know PodMonitor of Prometheus' " +
 			"operator: nothing was made of it",
 		"metrics: {podMonitor: {enabled: true}, rules: {enabled: true}}": "PodMonitor and PrometheusRule of " +

@@ -39,7 +39,7 @@ type apiServer struct {
 	stamp    ledger.Stamp          // of what the topology says; its Run's
 	lent     *lend.Publisher       // nil: nothing is published, or withdrawn
 	claims   *claims
-	server   *lend.Server // evicts pods; nil: nothing may be written
+	server   *lend.Server // marks pods; nil: nothing may be written
 	broken   string       // why there is no client
 	started  time.Time
 }
@@ -239,12 +239,12 @@ type evictions struct {
 	queue *lend.Queue // nil: none are evicted
 }
 
-func newEvictions(cfg *config.Config, api *apiServer, notify func(policy.Notice), log *slog.Logger) evictions {
+func newEvictions(cfg *config.Config, api *apiServer, log *slog.Logger) evictions {
 	if cfg.CPI.EvictAfter == 0 || cfg.CPI.Mode != config.CPIEnforce || api.server == nil {
 		return evictions{}
 	}
 	return evictions{lend.NewQueue(lend.NewEvictor(lend.EvictorOptions{
-		API: api.server, Log: log, Report: api.evictionEnded, Notify: notify,
+		API: api.server, Reason: lend.ReasonInterference, Log: log, Report: api.evictionEnded,
 	}), log)}
 }
 

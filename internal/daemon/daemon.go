@@ -162,7 +162,7 @@ func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) 
 		config: cfg, node: d.node, v1: cgroups.v1(), api: d.api, metrics: d.metrics, log: d.log, notify: notices.notify,
 	})
 	d.incidents = newIncidentStore(cfg)
-	evictions := newEvictions(cfg, d.api, notices.notify, d.log)
+	evictions := newEvictions(cfg, d.api, d.log)
 	d.counting = newCounting(countingOptions{
 		config: cfg, floor: d.bestEffortFloor, tree: cgroups.open(), v1: cgroups.v1(), node: d.node, metrics: d.metrics,
 		log: d.log, notify: notices.notify, evictions: evictions.queue, incidents: d.incidents, proven: proven,
@@ -306,7 +306,6 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 			on(serveMetrics, l, h)
 		}
 	})
-	server.Confined = d.confine(cfg) // it reads nothing of it before it runs
 	return runs, nil
 }
 

@@ -92,9 +92,16 @@ func TestFindingsAreCounted(t *testing.T) {
 	}
 }
 
-type evicter struct{ asked chan lend.Pod }
+type marker struct{ asked chan lend.Pod }
 
-func (e evicter) Evict(_ context.Context, pod lend.Pod) error { e.asked <- pod; return nil }
+func (m marker) Look(context.Context, lend.Pod) (lend.Marked, error) { return lend.Marked{}, nil }
+
+func (m marker) Mark(_ context.Context, pod lend.Pod, mark lend.Mark) error {
+	if mark.On {
+		m.asked <- pod
+	}
+	return nil
+}
 
 // Of what the detector finds only its decisions to evict are carried out.
 func TestDecisionsToEvictAreCarriedOut(t *testing.T) {
@@ -102,7 +109,7 @@ func TestDecisionsToEvictAreCarriedOut(t *testing.T) {
 	decided := &loop.Finding{Kind: detect.CommandEvent, Command: detect.DoEvict, Why: "capped 3 times in 1h"}
 	decided.Target = &cpi.Container{PodUID: "uid-a", Namespace: "jobs", Pod: "a"}
 	p.evict(decided) // nothing evicts: nothing happens
-	api := evicter{make(chan lend.Pod, 9)}
+	api := marker{make(chan lend.Pod, 9)}
 	p.o.evictions = lend.NewQueue(lend.NewEvictor(lend.EvictorOptions{API: api}), p.o.log)
 	for _, f := range []*loop.Finding{
 		{Kind: detect.AnalysisEvent}, {Kind: detect.CommandEvent, Command: detect.DoCap}, decided,

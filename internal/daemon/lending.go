@@ -47,10 +47,10 @@ func newLending(o lendingOptions) *lending {
 	return l
 }
 
-// newEvictor makes what evicts pods. Where it may evict none, or there is no API
+// newEvictor makes what has pods evicted. Where it may evict none, or there is no API
 // server to ask, it reports which ones would go.
 func (l *lending) newEvictor() *lend.Evictor {
-	o := lend.EvictorOptions{Observe: !l.enforced(), Log: l.o.log, Report: l.evicted, Notify: l.o.notify}
+	o := lend.EvictorOptions{Reason: lend.ReasonLending, Observe: !l.enforced(), Log: l.o.log, Report: l.evicted}
 	if l.o.api.server != nil {
 		o.API = l.o.api.server
 	}
@@ -173,7 +173,7 @@ func answerOf(err error) loop.Answer {
 	switch e.Result {
 	case lend.Gone, lend.Repeated:
 		return loop.Answer{Outcome: loop.Going, Before: true}
-	case lend.Limited, lend.TimedOut:
+	case lend.Limited, lend.TimedOut, lend.Unanswered:
 		return loop.Answer{Outcome: loop.Later, After: e.After, Err: err}
 	}
 	return loop.Answer{Outcome: loop.Stays, Err: err}

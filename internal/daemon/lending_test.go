@@ -142,6 +142,8 @@ func TestAnswerOfAnEviction(t *testing.T) {
 			loop.Answer{Outcome: loop.Later, After: 3 * time.Second}},
 		{fmt.Errorf("wrapped: %w", &lend.EvictError{Result: lend.TimedOut, After: time.Minute}),
 			loop.Answer{Outcome: loop.Later, After: time.Minute}},
+		{&lend.EvictError{Result: lend.Unanswered, After: time.Minute},
+			loop.Answer{Outcome: loop.Later, After: time.Minute}},
 		{&lend.EvictError{Result: lend.Blocked}, loop.Answer{Outcome: loop.Stays}},
 		{&lend.EvictError{Result: lend.Forbidden}, loop.Answer{Outcome: loop.Stays}},
 		{&lend.EvictError{Result: lend.Absent}, loop.Answer{Outcome: loop.Stays}},

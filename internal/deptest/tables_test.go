@@ -40,7 +40,6 @@ var mayImport = map[string]string{
 	"internal/cli":               "",
 	"internal/cli/man":           "",
 	"internal/cmdtest":           "",
-	"internal/confine":           "",
 	"internal/config": "cpi/detect cpi/experiment cpuallocator cpuset internal/printable internal/strict policy " +
 		"reclaim",
 	"internal/control": "internal/cli internal/config internal/incidents internal/script internal/topodoc plugin " +
@@ -72,13 +71,14 @@ var mayImport = map[string]string{
 	"internal/incidents/plot":   "internal/incidents",
 	"internal/incidents/report": "internal/cli internal/control internal/incidents internal/incidents/export " +
 		"internal/incidents/plot internal/printable",
-	"internal/kube":          "policy",
-	"internal/kube/kubetest": "",
-	"internal/kubelet":       "cpuset policy",
-	"internal/ledger":        "cpuallocator cpuset internal/config policy topology",
-	"internal/lend":          "internal/kube policy",
-	"internal/metrics":       "cpi cpi/detect cpi/experiment cpi/sample internal/printable policy",
-	"internal/nrt":           "cpuset internal/kube internal/ledger policy topology",
+	"internal/kube":           "policy",
+	"internal/kube/kubetest":  "",
+	"internal/kube/planetest": "",
+	"internal/kubelet":        "cpuset policy",
+	"internal/ledger":         "cpuallocator cpuset internal/config policy topology",
+	"internal/lend":           "internal/kube",
+	"internal/metrics":        "cpi cpi/detect cpi/experiment cpi/sample internal/printable policy",
+	"internal/nrt":            "cpuset internal/kube internal/ledger policy topology",
 	"internal/page": "cpi/sample cpuset internal/control internal/incidents internal/incidents/plot " +
 		"internal/printable internal/render internal/serve internal/topodoc policy topology",
 	"internal/page/pagetest": "",
@@ -89,11 +89,10 @@ var mayImport = map[string]string{
 	"internal/render":    "cpuset internal/printable topology",
 	"internal/script": "cpuallocator cpuset internal/config internal/render internal/strict internal/topodoc policy " +
 		"topology",
-	"internal/serve":  "",
-	"internal/state":  "cpuset policy",
-	"internal/strict": "",
-	"internal/top": "cpuset internal/cli internal/config internal/control internal/printable internal/script " +
-		"internal/topodoc policy topology",
+	"internal/serve":   "",
+	"internal/state":   "cpuset policy",
+	"internal/strict":  "",
+	"internal/top":     "internal/cli internal/config internal/control internal/printable internal/script policy",
 	"internal/topodoc": "cpuset sysfs topology",
 	"internal/usage":   "internal/cgroup",
 	"internal/world":   "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
@@ -107,7 +106,8 @@ var mayImport = map[string]string{
 		"internal/paper internal/render internal/top internal/topodoc policy sysfs",
 
 	// The scheduler, a module of its own.
-	"scheduler/cmd/quietcore-scheduler": "scheduler/plugin scheduler/simulate",
+	"scheduler/cmd/quietcore-scheduler": "scheduler/evictor scheduler/plugin scheduler/simulate",
+	"scheduler/evictor":                 "internal/kube internal/lend policy",
 	"scheduler/placement":               "cpuallocator cpuset internal/ledger policy topology",
 	"scheduler/plugin":                  "internal/kube internal/ledger internal/strict policy scheduler/placement",
 	"scheduler/simulate": "internal/config internal/ledger internal/script internal/strict internal/topodoc policy " +
@@ -192,6 +192,7 @@ var goroutines = map[string]string{
 	"internal/kube/follow.go":               "bounds how long a watch takes to open",
 	"internal/kube/kubetest/kubetest.go":    "an API server for tests",
 	"internal/serve/serve.go":               "ends the server with its context",
+	"internal/top/screen.go":                "reads keys while a screen is drawn",
 	"internal/promtest/promtest.go":         "waits for a Prometheus that tests start",
 	"plugin/connect.go":                     "starts the stub, and reads what it reports",
 	"plugin/runner.go":                      "the effects of the core, each of which may hang",
@@ -200,6 +201,8 @@ var goroutines = map[string]string{
 	"reclaim/loop/save.go":                  "saves while the loop goes on",
 	"scheduler/plugin/follow.go":            "follows what nodes publish",
 	"sysfs/watch_linux.go":                  "receives the kernel's messages",
+	"scheduler/evictor/evictor.go":          "workers, each with one node at a time",
+	"scheduler/evictor/run.go":              "what follows pods, and answers probes",
 }
 
 // exception is a place that breaks a rule today.

@@ -183,9 +183,6 @@ type DaemonFacts struct {
 	// PowersErr says why they are not known.
 	Powers    []policy.PowersView
 	PowersErr string
-	// Writes are the folders that the kernel lets it write below; none: anywhere, and Unconfined says why.
-	Writes     []string
-	Unconfined string
 	// RestartRequired are the keys of the configuration file that wait for a restart.
 	RestartRequired []string
 }
@@ -227,7 +224,7 @@ func Rights(c *config.Config) []Right {
 		}
 	}
 	lends := c.Reclaim.Mode == config.SwitchEnforce
-	if k.Pods {
+	if k.Pods || lends {
 		add("", "pods", "requests, owners and extended resources of pods", "list", "watch")
 	}
 	if k.Labels || lends {
@@ -245,9 +242,9 @@ func Rights(c *config.Config) []Right {
 	}
 	if lends {
 		add("", "nodes/status", "publishing idle CPUs", "patch")
-		if c.Reclaim.Evict {
-			add("", "pods/eviction", "taking lent CPUs back where suppression is not enough", "create")
-		}
+	}
+	if lends && c.Reclaim.Evict || c.CPI.Mode == config.CPIEnforce && c.CPI.EvictAfter > 0 {
+		add("", "pods/status", "asking for the eviction of pods of this node", "patch")
 	}
 	return list
 }

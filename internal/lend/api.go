@@ -2,13 +2,10 @@ package lend
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -24,17 +21,12 @@ type NodeWriter interface {
 	PatchNode(ctx context.Context, node string, patch []byte) (kube.LentNode, error)
 }
 
-// PodEvicter evicts exactly one pod: one with another UID is not evicted.
-type PodEvicter interface {
-	Evict(ctx context.Context, pod Pod) error
-}
-
 // Pod identifies a pod; a later pod of the same name has another UID.
 type Pod struct{ UID, Namespace, Name string }
 
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
-// Server is the API server as a NodeWriter and a PodEvicter.
+// Server is the API server as a NodeWriter and a PodMarker.
 type Server struct{ api *kube.Lazy }
 
 // NewServer connects lazily, since credentials may not exist yet. config is
@@ -57,29 +49,6 @@ func (s *Server) PatchNode(ctx context.Context, node string, patch []byte) (kube
 		return kube.LentNode{}, err
 	}
 	return kube.ParseLentNode(raw)
-}
-
-// Evict implements PodEvicter. The pod keeps its own grace period.
-func (s *Server) Evict(ctx context.Context, pod Pod) error {
-	c, err := s.api.Connect()
-	if err != nil {
-		return err
-	}
-	uid := types.UID(pod.UID)
-	body, err := json.Marshal(&policyv1.Eviction{
-		TypeMeta:      metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "Eviction"},
-		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
-		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}},
-	})
-	if err != nil {
-		return err
-	}
-	// A refusal by a budget must return at once, without client-go's retries: the caller
-	// may choose another pod. Get inspects the body: for a pod with two budgets the
-	// server answers 201 Created with a Status that refuses.
-	_, err = c.Post().AbsPath("/api/v1/namespaces", pod.Namespace, "pods", pod.Name, "eviction").
-		MaxRetries(0).Body(body).Do(ctx).Get()
-	return err
 }
 
 // Results of a request, as metric labels.

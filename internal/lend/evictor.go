@@ -5,18 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/quietcore/quietcore/policy"
 )
 
-// Reasons of Events.
+// Reasons of the Events that the evictor writes.
 const (
 	ReasonEvicted = "BatchEvicted"
 	ReasonBlocked = "BatchEvictionBlocked"
@@ -33,7 +28,9 @@ const (
 	Forbidden = "forbidden" // by RBAC or admission
 	Absent    = "absent"    // there is no API server
 	TimedOut  = "timeout"   // it is unknown whether the server accepted it
-	Failed    = "error"
+	// Unanswered: the evictor did not evict it in time, and the mark was withdrawn.
+	Unanswered = "unanswered"
+	Failed     = "error"
 )
 
 const (
@@ -43,6 +40,12 @@ const (
 	DefaultEvictBurst = 2
 	// againAfter is the pause after a failed eviction of a pod.
 	againAfter = 30 * time.Second
+	// unansweredAfter is the pause of all pods after a mark that nobody answered.
+	unansweredAfter = time.Minute
+	// firstLook and mostLook are between looks at a marked pod.
+	firstLook, mostLook = 250 * time.Millisecond, 8 * time.Second
+	// withdrawTimeout is how long the end of the daemon waits for a mark to be withdrawn.
+	withdrawTimeout = 3 * time.Second
 	// maxAsked bounds the remembered requests; the oldest is forgotten.
 	maxAsked = 4096
 )
@@ -69,22 +72,25 @@ func (e *EvictError) Unwrap() error { return e.Err }
 
 // EvictorOptions configure an Evictor.
 type EvictorOptions struct {
-	// API evicts pods; nil: none can be evicted.
-	API PodEvicter
+	// API marks pods; nil: none can be evicted.
+	API PodMarker
+	// Reason is that of the marks.
+	Reason string
 	// Observe makes no requests and reports what would be requested.
 	Observe bool
 	// Every and Burst limit the rate of evictions; 0: the defaults.
 	Every time.Duration
 	Burst int
 	Log   *slog.Logger
-	// Report is called with the result of every call. Notify publishes an Event on the
-	// pod.
+	// Report is called with the result of every call.
 	Report func(result string)
-	Notify func(policy.Notice)
 	Now    func() time.Time
+
+	pause func(context.Context, time.Duration) // what tests replace
 }
 
-// Evictor evicts pods at a limited rate. Its caller chooses the pods, their order and
+// Evictor has pods of this node evicted, at a limited rate: it marks a pod, and the
+// cluster's evictor evicts what is marked. Its caller chooses the pods, their order and
 // the reasons. It is safe for concurrent use.
 type Evictor struct {
 	o EvictorOptions
@@ -111,11 +117,11 @@ func NewEvictor(o EvictorOptions) *Evictor {
 	if o.Report == nil {
 		o.Report = func(string) {}
 	}
-	if o.Notify == nil {
-		o.Notify = func(policy.Notice) {}
-	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.pause == nil {
+		o.pause = pause
 	}
 	e := &Evictor{o: o, turn: make(chan struct{}, 1), pace: rate.NewLimiter(rate.Every(o.Every), o.Burst),
 		requested: requested{byUID: map[string]attempt{}}}
@@ -123,10 +129,11 @@ func NewEvictor(o EvictorOptions) *Evictor {
 	return e
 }
 
-// Evict requests the eviction of one pod; its Event says "evicted" and why. nil: the
-// API server accepted it, or in observe mode would have been asked. Otherwise the error
-// is an *EvictError or that of ctx. Evict waits for a request in progress, but never
-// for the rate limit: by then the caller may have changed its decision.
+// Evict has one pod evicted: it marks it with why, and waits until the pod is terminating
+// or gone, the evictor says what keeps it, or the mark has stood for long enough and is
+// withdrawn. nil: the pod is evicted, or in observe mode would have been marked. Otherwise
+// the error is an *EvictError or that of ctx. Evict waits for another one in progress, but
+// never for the rate limit: by then the caller may have changed its decision.
 func (e *Evictor) Evict(ctx context.Context, pod Pod, why string) error {
 	select {
 	case <-ctx.Done():
@@ -163,19 +170,113 @@ func (e *Evictor) evict(ctx context.Context, pod Pod, why string) *EvictError {
 	}
 	// Record it first: neither a panic nor a lost answer may cause a second request.
 	e.requested.put(pod.UID, attempt{at: now, until: now.Add(againAfter)})
-	reqCtx, cancel := context.WithTimeout(ctx, requestTimeout)
-	err := e.o.API.Evict(reqCtx, pod)
-	cancel()
-	if err == nil {
+	if err := e.mark(ctx, pod, why); err != nil {
+		return e.refused(pod, err)
+	}
+	failed := e.await(ctx, pod)
+	if failed == nil {
 		e.requested.put(pod.UID, attempt{done: true, at: now})
-		e.o.Log.Info("evicted a pod", "pod", pod.String(), "uid", pod.UID, "why", why)
-		e.notify(pod, ReasonEvicted, "evicted "+why)
+		e.o.Log.Info("a pod is evicted", "pod", pod.String(), "uid", pod.UID, "why", why)
+	}
+	return failed
+}
+
+// errEnded is the answer for a pod that needs no eviction any more.
+var errEnded = errors.New("it has ended, or is terminating")
+
+// mark asks for an eviction. A mark that stands already is of a daemon that was killed:
+// what is asked for now is another one.
+func (e *Evictor) mark(ctx context.Context, pod Pod, why string) error {
+	s, err := e.look(ctx, pod)
+	switch {
+	case err != nil:
+		return err
+	case s.Gone, s.Ending, s.Over:
+		return errEnded
+	case s.Mark.On:
+		if err := e.write(ctx, pod, false, ReasonWithdrawn, "the daemon was restarted"); err != nil {
+			return err
+		}
+	}
+	if err = e.write(ctx, pod, true, e.o.Reason, why); err != nil && unknown(err) {
+		e.withdraw(ctx, pod, "it was not known whether it had arrived")
+	}
+	return err
+}
+
+// unknown says that a write may have arrived all the same.
+func unknown(err error) bool {
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) || result(err) == resultTimeout
+}
+
+func (e *Evictor) look(ctx context.Context, pod Pod) (Marked, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return e.o.API.Look(ctx, pod)
+}
+
+func (e *Evictor) write(ctx context.Context, pod Pod, on bool, reason, message string) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return e.o.API.Mark(ctx, pod, Mark{On: on, Since: e.o.Now(), Reason: reason, Message: message})
+}
+
+// withdraw takes a mark back. Where that fails, it ends by its age. The daemon's end
+// waits for it: after a restart the pod counts as running.
+func (e *Evictor) withdraw(ctx context.Context, pod Pod, why string) {
+	if ctx.Err() != nil {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), withdrawTimeout)
+		defer cancel()
+	}
+	if err := e.write(ctx, pod, false, ReasonWithdrawn, why); err != nil && result(err) != resultNotFound &&
+		result(err) != resultConflict {
+		e.o.Log.Warn("cannot withdraw the mark of a pod", "pod", pod.String(), "uid", pod.UID, "err", err,
+			"ends", MarkMaxAge)
+	}
+}
+
+// await waits for what becomes of a marked pod. What counts is the time waited, not the
+// clock's, which may be set.
+func (e *Evictor) await(ctx context.Context, pod Pod) *EvictError {
+	wait := firstLook
+	for waited := time.Duration(0); waited < MarkFor; waited, wait = waited+wait, min(2*wait, mostLook) {
+		e.o.pause(ctx, wait)
+		if ctx.Err() != nil {
+			e.withdraw(ctx, pod, "the daemon ended")
+			return &EvictError{Pod: pod, Result: TimedOut, Why: "the daemon ends", Err: ctx.Err()}
+		}
+		s, err := e.look(ctx, pod)
+		switch {
+		case err != nil: // the next look may succeed
+		case s.Over:
+			return e.refused(pod, errEnded)
+		case s.Gone, s.Ending:
+			return nil
+		case !s.Mark.On:
+			return e.failed(pod, Failed, againAfter, "its mark was taken away by another writer")
+		case s.Mark.Reason == ReasonBudget:
+			e.withdraw(ctx, pod, s.Mark.Message)
+			return e.failed(pod, Blocked, againAfter, s.Mark.Message)
+		}
+	}
+	e.withdraw(ctx, pod, "nobody evicted it within "+MarkFor.String())
+	if s, err := e.look(ctx, pod); err == nil && (s.Gone || s.Ending) {
 		return nil
 	}
-	if ctx.Err() != nil {
-		return &EvictError{Pod: pod, Result: TimedOut, Why: "the daemon ends", Err: err}
+	e.busy = e.o.Now().Add(unansweredAfter)
+	return e.failed(pod, Unanswered, unansweredAfter, "nobody evicted it within "+MarkFor.String()+
+		": quietcore-evictor does not run, or its rate for this node is used up")
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
 	}
-	return e.refused(pod, err)
 }
 
 // admit says why no request is made for a pod.
@@ -199,7 +300,7 @@ func (e *Evictor) admit(now time.Time, pod Pod) *EvictError {
 		return no(Absent, 0, "there is no API server; it is only suppressed")
 	}
 	if now.Before(e.busy) {
-		return no(Limited, e.busy.Sub(now), "the API server limits requests")
+		return no(Limited, e.busy.Sub(now), "the API server or the evictor has to be given time")
 	}
 	if wait := tokenIn(e.pace, now); wait > 0 {
 		return no(Limited, wait, "one eviction in %s, at most %d at once", e.o.Every, e.o.Burst)
@@ -207,62 +308,38 @@ func (e *Evictor) admit(now time.Time, pod Pod) *EvictError {
 	return nil
 }
 
-// refused converts the API server's error.
+// refused converts an error of marking.
 func (e *Evictor) refused(pod Pod, err error) *EvictError {
 	now := e.o.Now()
-	f := &EvictError{Pod: pod, Err: err, After: againAfter, Result: Failed, Why: err.Error()}
-	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
-		f.After = min(time.Duration(seconds)*time.Second, refusedRetry)
-	}
-	budget, blocked := budgetIn(err)
-	switch result(err) {
-	case resultNotFound, resultConflict: // no pod with that UID exists
-		f.Result, f.After, f.Why = Gone, 0, "it is gone"
+	if r := result(err); errors.Is(err, errEnded) || r == resultNotFound || r == resultConflict {
 		e.requested.put(pod.UID, attempt{done: true, at: now})
-		return f
-	case resultTimeout:
-		f.Result, f.Why = TimedOut, "the API server did not answer in time, and may have accepted it: "+
-			err.Error()
-	case resultForbidden:
-		f.Result = Forbidden
+		return &EvictError{Pod: pod, Result: Gone, Why: "it is gone", Err: err}
 	}
+	after := againAfter
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok && seconds > 0 {
+		after = min(time.Duration(seconds)*time.Second, refusedRetry)
+	}
+	name, why := Failed, err.Error()
 	switch {
-	case blocked:
-		f.Result, f.Why = Blocked, budget
-		e.notify(pod, ReasonBlocked, "it is wanted away, but not evicted: "+budget)
 	case apierrors.IsTooManyRequests(err):
-		f.Result, e.busy = Limited, now.Add(f.After)
+		name, e.busy = Limited, now.Add(after)
+	case result(err) == resultTimeout:
+		name, why = TimedOut, "the API server did not answer in time, and may have marked it: "+why
+	case result(err) == resultForbidden:
+		name = Forbidden
 	}
-	e.requested.put(pod.UID, attempt{at: now, until: now.Add(f.After)})
-	e.o.Log.Warn("cannot evict a batch pod", "pod", pod.String(), "uid", pod.UID, "result", f.Result, "why", f.Why,
-		"again", f.After)
+	f := e.failed(pod, name, after, why)
+	f.Err = err
 	return f
 }
 
-func (e *Evictor) notify(pod Pod, reason, text string) {
-	e.o.Notify(policy.Notice{Pod: policy.PodRef{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name},
-		Reason: reason, Message: text})
-}
-
-// budgetIn says which disruption budget forbids an eviction. The API server answers 429
-// with a cause, and 403 or 500 for budgets that are invalid, or two for one pod.
-func budgetIn(err error) (why string, blocked bool) {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return "", false
-	}
-	s := status.Status()
-	if s.Details != nil {
-		for _, c := range s.Details.Causes {
-			if c.Type == policyv1.DisruptionBudgetCause {
-				return c.Message, true
-			}
-		}
-		if strings.HasPrefix(s.Details.Kind, "poddisruptionbudget") && s.Reason == metav1.StatusReasonForbidden {
-			return s.Message, true
-		}
-	}
-	return s.Message, strings.Contains(s.Message, "more than one PodDisruptionBudget")
+// failed says why a pod was not evicted. It is left alone for a while.
+func (e *Evictor) failed(pod Pod, result string, after time.Duration, why string) *EvictError {
+	now := e.o.Now()
+	e.requested.put(pod.UID, attempt{at: now, until: now.Add(after)})
+	e.o.Log.Warn("cannot have a pod evicted", "pod", pod.String(), "uid", pod.UID, "result", result, "why", why,
+		"again", after)
+	return &EvictError{Pod: pod, Result: result, After: after, Why: why}
 }
 
 // attempt is the last request for a pod.

@@ -51,14 +51,12 @@ func (q *Queue) Run(ctx context.Context) {
 	}
 }
 
-// RequestResult is the result of the API request that an eviction with that result
-// made; empty: it made none.
+// RequestResult is the result of the mark that an eviction with that result made; empty:
+// it made none.
 func RequestResult(result string) string {
 	switch result {
-	case Evicted:
+	case Evicted, Blocked, Unanswered:
 		return "ok"
-	case Blocked:
-		return "conflict"
 	case Gone:
 		return "notfound"
 	case Forbidden:

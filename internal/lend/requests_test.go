@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/quietcore/quietcore/internal/kube/planetest"
 )
 
 // batchRequests is the chart's policy as hack/chart renders it.
@@ -15,7 +17,7 @@ const batchRequests = "../../hack/chart/testdata/batch-requests.yaml"
 
 // created makes a pod and returns what the API server has made of its containers'
 // resources, and the QoS class.
-func (p *plane) created(namespace, text string) string {
+func (p plane) created(namespace, text string) string {
 	p.t.Helper()
 	var pod struct {
 		Spec struct {
@@ -23,7 +25,7 @@ func (p *plane) created(namespace, text string) string {
 		}
 		Status struct{ QOSClass string }
 	}
-	if err := json.Unmarshal(p.create("/api/v1/namespaces/"+namespace+"/pods", text), &pod); err != nil {
+	if err := json.Unmarshal(p.Create("/api/v1/namespaces/"+namespace+"/pods", text), &pod); err != nil {
 		p.t.Fatal(err)
 	}
 	all := []string{pod.Status.QOSClass}
@@ -36,25 +38,25 @@ func (p *plane) created(namespace, text string) string {
 // TestRealAPIServerLendsRequests: a real API server, with no webhook, makes requests for lent CPUs of those that new
 // pods of class BE have for cpu, also where a LimitRange gives them one.
 func TestRealAPIServerLendsRequests(t *testing.T) {
-	p := startPlane(t)
-	p.apply(batchRequests)
+	p := plane{planetest.Start(t), t}
+	p.Apply(batchRequests)
 	const chosen = `{quietcore.dev/lent: "true"}`
 	for name, labels := range map[string]string{"lent": chosen, "ranged": chosen, "paid": "{}"} {
-		p.create("/api/v1/namespaces", "{metadata: {name: "+name+", labels: "+labels+"}}")
+		p.Create("/api/v1/namespaces", "{metadata: {name: "+name+", labels: "+labels+"}}")
 	}
-	p.create("/api/v1/namespaces/ranged/limitranges", `{metadata: {name: l}, spec: {limits: [
+	p.Create("/api/v1/namespaces/ranged/limitranges", `{metadata: {name: l}, spec: {limits: [
   {type: Container, defaultRequest: {cpu: 300m}, default: {cpu: "2"}}]}}`)
 	be := "{metadata: {generateName: p-, labels: {koordinator.sh/qosClass: BE}}, spec: "
-	p.within("the policy is in force", func() bool {
+	p.Within("the policy is in force", func() bool {
 		body, err := yaml.YAMLToJSON([]byte(be +
 			`{containers: [{name: a, image: a, resources: {requests: {cpu: 1m}}}]}}`))
 		if err != nil {
 			t.Fatal(err)
 		}
-		code, answer := p.try(http.MethodPost, "/api/v1/namespaces/lent/pods", "application/json", body)
+		code, answer := p.Try(http.MethodPost, "/api/v1/namespaces/lent/pods", "application/json", body)
 		return code == http.StatusCreated && strings.Contains(string(answer), `"quietcore.dev/batch-cpu":"1"`)
 	})
-	p.within("the limits of a namespace are in force", func() bool {
+	p.Within("the limits of a namespace are in force", func() bool {
 		return strings.Contains(p.created("ranged",
 			`{metadata: {generateName: p-}, spec: {containers: [{name: a, image: a}]}}`), `"cpu":"300m"`)
 	})

@@ -15,12 +15,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/rest"
 
 	"github.com/quietcore/quietcore/internal/kube"
@@ -33,14 +33,19 @@ type apiServer struct {
 	node    corev1.Node
 	version int
 	pods    map[string]types.UID // namespace/name
+	ending  map[string]bool      // those of them that are terminating
+	over    map[string]bool      // or have ended
 	blocked map[string]string    // namespace/name -> what its budget says
+	marks   map[string]Mark
+	nobody  bool // no evictor answers marks
 	fault   func(w http.ResponseWriter, r *http.Request) bool
 	log     []string
 	watch   func(kube.LentNode) // called at every change; may be nil
 }
 
 func newServer(own string) *apiServer {
-	s := &apiServer{pods: map[string]types.UID{}, blocked: map[string]string{}, version: 100}
+	s := &apiServer{pods: map[string]types.UID{}, blocked: map[string]string{}, version: 100,
+		ending: map[string]bool{}, over: map[string]bool{}, marks: map[string]Mark{}}
 	s.node = corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: "n1", UID: "u1", ResourceVersion: "100",
 			Annotations: map[string]string{"example.com/theirs": "stays"}}}
@@ -79,8 +84,11 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		s.changed()
 		kubetest.Answer(w, http.StatusOK, s.node)
-	case r.Method == http.MethodPost && len(parts) == 8 && parts[7] == "eviction":
-		s.evict(w, body, parts[4]+"/"+parts[6])
+	case r.Method == http.MethodGet && len(parts) == 6 && parts[5] == "pods":
+		s.look(w, parts[4]+"/"+strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="))
+	case r.Method == http.MethodPatch && len(parts) == 8 && parts[7] == "status" &&
+		r.Header.Get("Content-Type") == "application/strategic-merge-patch+json":
+		s.mark(w, body, parts[4]+"/"+parts[6])
 	default:
 		http.NotFound(w, r)
 	}
@@ -173,10 +181,20 @@ func (s *apiServer) breaks(fault func(w http.ResponseWriter, r *http.Request) bo
 }
 
 // count is how many requests there were, and forgets them.
-func (s *apiServer) count() int {
+func (s *apiServer) count() int { return s.counted("") }
+
+// written is how many of them were to write.
+func (s *apiServer) written() int { return s.counted(http.MethodPatch) }
+
+func (s *apiServer) counted(method string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(s.log)
+	n := 0
+	for _, line := range s.log {
+		if strings.HasPrefix(line, method) {
+			n++
+		}
+	}
 	s.log = nil
 	return n
 }
@@ -199,36 +217,61 @@ func (s *apiServer) says(name corev1.ResourceName) string {
 	return c
 }
 
-func (s *apiServer) evict(w http.ResponseWriter, body []byte, key string) {
-	var e policyv1.Eviction
-	err := json.Unmarshal(body, &e)
+func (s *apiServer) look(w http.ResponseWriter, key string) {
+	list := corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}}
+	if uid, there := s.pods[key]; there {
+		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		if m, marked := s.marks[key]; marked {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: EvictionRequested,
+				Status: statusOf(m.On), Reason: m.Reason, Message: m.Message,
+				LastTransitionTime: metav1.NewTime(m.Since)})
+		}
+		if s.ending[key] {
+			p.DeletionTimestamp = &metav1.Time{Time: start}
+		}
+		if s.over[key] {
+			p.Status.Phase = corev1.PodFailed
+		}
+		list.Items = append(list.Items, p)
+	}
+	kubetest.Answer(w, http.StatusOK, list)
+}
+
+// mark writes a mark, which the evictor answers at once.
+func (s *apiServer) mark(w http.ResponseWriter, body []byte, key string) {
+	var p corev1.Pod
+	err := json.Unmarshal(body, &p)
 	gr := schema.GroupResource{Resource: "pods"}
 	uid, there := s.pods[key]
+	c := p.Status.Conditions
 	switch {
-	case err != nil || e.Namespace+"/"+e.Name != key || e.APIVersion != "policy/v1" || e.Kind != "Eviction":
-		kubetest.Refuse(w, apierrors.NewBadRequest("the body does not fit the request"))
-	case e.DeleteOptions == nil || e.DeleteOptions.Preconditions == nil || e.DeleteOptions.Preconditions.UID == nil:
-		kubetest.Refuse(w, apierrors.NewBadRequest("these tests want the UID as a precondition"))
+	case err != nil || p.UID == "" || len(c) != 1 || c[0].LastTransitionTime.IsZero() || c[0].Reason == "":
+		kubetest.Refuse(w, apierrors.NewBadRequest("these tests want one whole condition, and the pod's UID"))
+		return
 	case !there:
-		kubetest.Refuse(w, apierrors.NewNotFound(gr, e.Name))
-	case s.blocked[key] == "two":
-		kubetest.Answer(w, http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
-			Kind: "Status"}, Status: metav1.StatusFailure, Code: 500,
-			Message: "This pod has more than one PodDisruptionBudget, which the eviction subresource does not " +
-				"support."})
-	case s.blocked[key] != "":
-		err := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 10)
-		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes,
-			metav1.StatusCause{Type: policyv1.DisruptionBudgetCause, Message: s.blocked[key]})
-		w.Header().Set("Retry-After", "10")
-		kubetest.Refuse(w, err)
-	case *e.DeleteOptions.Preconditions.UID != uid:
-		kubetest.Refuse(w, apierrors.NewConflict(gr, e.Name, errors.New("the UID in the precondition does not match")))
-	default:
-		delete(s.pods, key)
-		kubetest.Answer(w, http.StatusCreated, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1",
-			Kind: "Status"}, Status: metav1.StatusSuccess, Code: 201})
+		kubetest.Refuse(w, apierrors.NewNotFound(gr, key))
+		return
+	case p.UID != uid:
+		kubetest.Refuse(w, apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, key, field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "uid"), p.UID, "field is immutable")}))
+		return
 	}
+	m := MarkIn(c)
+	if before := s.marks[key]; before.On == m.On && !before.Since.Equal(m.Since) {
+		kubetest.Refuse(w, apierrors.NewBadRequest("there is no transition, and its time changes"))
+		return
+	}
+	s.marks[key] = m
+	switch budget := s.blocked[key]; {
+	case !m.On || s.nobody:
+	case budget != "":
+		m.Reason, m.Message = ReasonBudget, budget
+		s.marks[key] = m
+	default:
+		s.ending[key] = true
+	}
+	kubetest.Answer(w, http.StatusOK, p)
 }
 
 // serve gives a story a Server in fake time.

@@ -36,8 +36,8 @@ func (l *Lending) each(do func(what string, cpus float64)) {
 	do("withheld", l.Withheld)
 }
 
-// evictionResults condense those of internal/lend: failed is forbidden, absent, timeout
-// and error.
+// evictionResults condense those of internal/lend: failed is forbidden, absent, timeout,
+// unanswered and error.
 func evictionResults() []string {
 	return []string{"evicted", "observed", "blocked", "limited", "ended", "failed"}
 }

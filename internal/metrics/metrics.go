@@ -206,8 +206,8 @@ func (m *Metrics) enforcement() {
 func (m *Metrics) kubernetes() {
 	m.cluster.api = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: prefix, Name: "api_requests_total",
-		Help: "Requests to the API server. dropped (events): never sent, since too many waited. conflict (lending, " +
-			"eviction): the present state forbids it, such as a disruption budget.",
+		Help: "Requests to the API server. dropped (events): never sent, since too many waited. eviction: marks of " +
+			"pods that are to be evicted. conflict: the present state forbids it.",
 	}, []string{"what", "result"})
 	m.registry.MustRegister(m.cluster.api)
 	for _, what := range apiParts() {

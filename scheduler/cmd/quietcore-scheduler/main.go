@@ -3,6 +3,7 @@
 //
 //	quietcore-scheduler --config FILE
 //	quietcore-scheduler simulate FILE -o json
+//	quietcore-scheduler evictor [--every 10s --burst 2]
 package main
 
 import (
@@ -14,13 +15,19 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 
+	"github.com/quietcore/quietcore/scheduler/evictor"
 	"github.com/quietcore/quietcore/scheduler/plugin"
 	"github.com/quietcore/quietcore/scheduler/simulate"
 )
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == "simulate" {
-		os.Exit(simulate.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+	if len(os.Args) > 1 {
+		switch os.Args[1] {
+		case "simulate":
+			os.Exit(simulate.Main(os.Args[2:], os.Stdin, os.Stdout, os.Stderr))
+		case "evictor":
+			os.Exit(evictor.Main(os.Args[2:], os.Stdout, os.Stderr))
+		}
 	}
 	os.Exit(cli.Run(app.NewSchedulerCommand(app.WithPlugin(plugin.Name, plugin.New))))
 }
