@@ -508,6 +508,9 @@ var defects = []struct {
 	{"C2", 146, []sim.Fault{sim.Lies, sim.LateEffect, sim.Blind, sim.Unreadable, sim.Panics, sim.Defects, sim.Disk,
 		sim.Kills, sim.Reconnects, sim.Clock, sim.Unsaid, sim.Unplugs}, sim.PropBeside, false,
 		"a claim loses its CPUs where an event about a claim panics and the machine is rebuilt without such events"},
+	{"D300", 78052304, []sim.Fault{sim.Errors, sim.LateEffect, sim.Hangs, sim.Blind, sim.Kills, sim.Clock, sim.Unsaid,
+		sim.Unplugs}, sim.PropGrant, false,
+		"an owner loses all of its CPUs to a pool whose last ones went offline, where a core is enough, after a kill"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -294,8 +294,10 @@ func (m *Machine) adopt(h *holder, r *Recovered) bool {
 		}
 	}
 	all = all.And(h.grant.all())
-	left := m.pools.Shared.Or(m.pools.Foreign).Minus(all) // claims may have taken the whole pool since
-	if left.IsEmpty() {
+	// Claims may have taken the whole pool since, or its CPUs went offline. A mask in the kernel might be the pool's
+	// then. Whoever has the CPUs for sure gives up no more of them than if that had happened just now: see rescue.
+	left := m.pools.Shared.Or(m.pools.Foreign).Minus(all)
+	if r.From == fromKernel && left.IsEmpty() {
 		h.grant = nil
 		return false
 	}

@@ -262,6 +262,24 @@ func TestWhatAnOwnerGaveUpWithoutADaemonIsThePools(t *testing.T) {
 	}
 }
 
+// An owner gives up no more of its CPUs to a pool that lost its last one while no daemon ran than to one that loses it
+// now. A mask that would leave no pool may be the pool's.
+func TestAPoolThatIsEmptyAtARestartTakesCores(t *testing.T) {
+	online := small(t, Config{}).topo.Online()
+	half := cpuset.Range(0, online.Count()/2-1)
+	rest := online.Minus(half)
+	for from, kept := range map[string]string{fromState: "8-13", "runtime": "8-13", fromKernel: "nothing"} {
+		m := small(t, Config{})
+		old, young := lsr("old", int64(half.Count())*1000, nil), lsr("young", int64(rest.Count())*1000, nil)
+		old.Recovered, young.Recovered = &Recovered{From: fromState, CPUs: &half}, &Recovered{From: from, CPUs: &rest}
+		old.CreatedAt, young.CreatedAt = time.Unix(1, 0), time.Unix(2, 0)
+		told(t, m, Synchronized{Pods: []Pod{old, young}})
+		if a, b := owns(m, "old"), owns(m, "young"); a != half.String() || b != kept {
+			t.Errorf("from the %s: the older one owns %s, want %s; the younger one %s, want %s", from, a, half, b, kept)
+		}
+	}
+}
+
 // An owner that healed after its container was restarted keeps its CPUs over a restart of the
 // daemon, although the runtime still lists the run whose limit was not its request.
 func TestAHealedOwnerIsNotJudgedByAnOldRun(t *testing.T) {

@@ -128,7 +128,7 @@ func newDocsNode(t *testing.T) *docsNode {
 	copyTo(t, scenario, filepath.Join(n.dir, "FILE"))
 	copyTo(t, scenario, filepath.Join(n.dir, "record.yaml"))
 	copyTo(t, database, "/var/lib/quietcore/incidents.db")
-	config := "apiVersion: quietcore.dev/v1alpha1\nnode: {name: node-a}\n"
+	config := "apiVersion: quietcore.dev/v1alpha1\nconfine: \"off\"\nnode: {name: node-a}\n"
 	for name, text := range map[string]string{
 		"/etc/quietcore/config.yaml": config,
 		"/etc/containerd/config.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n  " +

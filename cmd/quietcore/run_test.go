@@ -32,6 +32,7 @@ func (p place) write(t *testing.T, more string) {
 	t.Helper()
 	text := fmt.Sprintf(`apiVersion: quietcore.dev/v1alpha1
 state: {dir: %[1]s/state}
+confine: "off" # it would hold for the other tests of this process
 socket: %[1]s/run/q.sock
 listen: ""
 health: {listen: ''}

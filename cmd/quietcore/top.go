@@ -26,7 +26,10 @@ cache per thousand instructions (MPKI), and the share of the time in which the
 container could have run that it spent waiting for a CPU (%WAIT). What was disturbed
 in the last ten minutes has the resource that it lacked (LACKS).
 
-Keys: q quits, s sorts by the next column. Without a terminal it prints one table.`,
+Keys: up, down, page up and down, home and end move; s and S sort by the next and the previous
+column, r reverses; / filters by words of namespace, pod, container, class and pool; enter shows
+a container with its neighbours, the nearest first; esc goes back; q quits. Without a terminal
+it prints one table.`,
 		Example: "  quietcore top\n  quietcore top -s cpi -d 10s\n  quietcore top -b -n 3\n  quietcore top -o json " +
 			"-n 1 | jq '.containers[] | select(.cpi > 3)'",
 		Args: cli.NoArgs,

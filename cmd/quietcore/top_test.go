@@ -145,8 +145,8 @@ func TestTopRefusesInWords(t *testing.T) {
 
 // What top begins and ends with on a terminal.
 const (
-	alternateScreen = "\x1b[?1049h\x1b[?25l"
-	normalScreen    = "\x1b[?25h\x1b[?1049l"
+	alternateScreen = "\x1b[?1049h"
+	normalScreen    = "\x1b[?1049l"
 )
 
 // terminal is a pseudoterminal: what a command that runs on slave draws can be
@@ -218,6 +218,24 @@ func (p *terminal) take(t *testing.T, text string) {
 	})
 }
 
+// redraw changes the size until text is on the screen.
+func (p *terminal) redraw(t *testing.T, text string) {
+	t.Helper()
+	rows := uint16(24)
+	waitUntil(t, fmt.Sprintf("the screen shows %q", text), func() bool {
+		p.mu.Lock()
+		found := strings.Contains(p.drawn.String(), text)
+		p.drawn.Reset()
+		p.mu.Unlock()
+		if !found {
+			rows = 24 + (rows+1)%6
+			p.resize(t, 120, rows)
+			time.Sleep(50 * time.Millisecond)
+		}
+		return found
+	})
+}
+
 func (p *terminal) press(t *testing.T, keys string) {
 	t.Helper()
 	if _, err := p.master.WriteString(keys); err != nil {
@@ -230,6 +248,10 @@ func (p *terminal) resize(t *testing.T, columns, rows uint16) {
 	ioctl(t, p.master, func(fd int) error {
 		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Col: columns, Row: rows})
 	})
+	// The terminal is not this process' own, so the kernel does not tell it.
+	if err := unix.Kill(os.Getpid(), unix.SIGWINCH); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func ioctl(t *testing.T, f *os.File, do func(fd int) error) {
@@ -291,16 +313,27 @@ func TestTopOnATerminal(t *testing.T) {
 	if term.state(t) == before {
 		t.Error("keys are not read one by one")
 	}
-	term.take(t, "0.50   1.50      -      - default/web/main")
-	term.take(t, "sort (usage)")
-	term.press(t, "s")
-	term.take(t, "\x1b[7m   CPI\x1b[0m")
-	term.resize(t, 40, 8)
-	term.take(t, "0.50   1.50 default/web/main")
+	term.take(t, "default/web/main")
+	// Only what changes is drawn, unless the size does.
+	for _, step := range []struct {
+		keys  string
+		shows []string
+	}{
+		{"s", []string{"(cpi)"}},
+		{"/", []string{"filter:"}},
+		{"web\r", []string{"filter:", "default/web/main"}},
+		{"\r", []string{"default/web/main", "esc:"}},
+		{"\x7f", []string{"CONTAINER", "default/web/main"}},
+	} {
+		term.press(t, step.keys)
+		for _, text := range step.shows {
+			term.redraw(t, text)
+		}
+	}
 	daemon.breaks(true)
-	term.take(t, "the daemon answered 500")
+	term.redraw(t, "answered")
 	daemon.breaks(false)
-	term.take(t, "q: quit")
+	term.redraw(t, "quit")
 	term.press(t, "q")
 	if code := ended(); code != 0 {
 		t.Errorf("exit %d", code)

@@ -447,7 +447,7 @@ func (m *mixed) check(ctx context.Context) error {
 		return fmt.Errorf("%w\nthe kernel has %v\nthe daemon has %+v", err, place, status)
 	}
 	if m.became["evicted"] > m.became["ran"]/4 {
-		return fmt.Errorf("Kubernetes evicted too many of the pods for this to show anything: %v", m.became)
+		return fmt.Errorf("too many pods were evicted by Kubernetes itself for this to show anything: %v", m.became)
 	}
 	for _, p := range m.pods {
 		p.resized = false

@@ -53,6 +53,7 @@ type Config struct {
 	Cgroup      Cgroup      `json:"cgroup"`
 	Sysfs       Sysfs       `json:"sysfs"`
 	State       State       `json:"state"`
+	Confine     Confine     `json:"confine"` // to the folders that it writes to
 	Socket      string      `json:"socket"`
 	Listen      string      `json:"listen"`
 	Metrics     Metrics     `json:"metrics"`
@@ -352,6 +353,7 @@ func Default() Config {
 		Cgroup:   Cgroup{Root: "/sys/fs/cgroup", Driver: DriverAuto},
 		Sysfs:    Sysfs{Root: "/sys"},
 		State:    State{Dir: "/var/lib/quietcore"},
+		Confine:  ConfineAuto,
 		Socket:   "/run/quietcore/quietcore.sock",
 		Listen:   "127.0.0.1:9464",
 		Metrics:  Metrics{Auth: AuthOn},

@@ -84,6 +84,7 @@ type (
 	Heal           string
 	Compact        string
 	Unannounced    string
+	Confine        string
 	Memory         policy.Memory
 	ResourceStatus string
 	Profile        policy.Profile
@@ -110,6 +111,8 @@ const (
 	CompactOff       Compact        = "off"
 	ReportFound      Unannounced    = "report"
 	MaskFound        Unannounced    = "mask"
+	ConfineAuto      Confine        = "auto"
+	ConfineOff       Confine        = "off"
 	MemoryOff                       = Memory(policy.MemoryOff)
 	DefaultProfile                  = Profile(policy.ProfileDefault)
 	IgnoreStatus     ResourceStatus = "ignore"
@@ -155,6 +158,7 @@ func (v *Heal) UnmarshalText(text []byte) error { return setWord(v, text, HealAu
 func (v *Unannounced) UnmarshalText(text []byte) error {
 	return setWord(v, text, ReportFound, MaskFound)
 }
+func (v *Confine) UnmarshalText(text []byte) error { return setWord(v, text, ConfineAuto, ConfineOff) }
 func (v *Memory) UnmarshalText(text []byte) error {
 	return setWord(v, text, MemoryOff, Memory(policy.MemoryPreferred), Memory(policy.MemoryStrict))
 }
@@ -201,7 +205,7 @@ func (v *LogLevel) UnmarshalText(text []byte) error {
 func (v *LogFormat) UnmarshalText(text []byte) error { return setWord(v, text, LogText, LogJSON) }
 
 var _ = []encoding.TextUnmarshaler{(*Mode)(nil), (*AdmissionMode)(nil), (*Heal)(nil), (*Compact)(nil),
-	(*Unannounced)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Profile)(nil), (*Protect)(nil),
+	(*Unannounced)(nil), (*Confine)(nil), (*Memory)(nil), (*ResourceStatus)(nil), (*Profile)(nil), (*Protect)(nil),
 	(*Driver)(nil), (*API)(nil), (*CPIMode)(nil), (*MetricsAuth)(nil), (*Waits)(nil), (*Skip)(nil), (*Detector)(nil),
 	(*Switch)(nil), (*StandIn)(nil), (*LogLevel)(nil), (*LogFormat)(nil)}
 

@@ -37,6 +37,8 @@ type Server struct {
 	Usage func(*policy.Snapshot) map[string]Used
 	// Lending is the state of lending; nil, or a nil result: nothing is lent.
 	Lending func(context.Context) *Lending
+	// Confined says how the kernel confines the daemon.
+	Confined Confined
 	// Metrics answers /v1/metrics, in the format of Prometheus.
 	Metrics http.Handler
 	// Incidents are the incidents on this node; nil: not recorded.
@@ -64,6 +66,8 @@ type Status struct {
 	// take effect.
 	RestartRequired []string `json:"restartRequired,omitempty"`
 
+	Confined Confined `json:"confined"`
+
 	Revision     uint64 `json:"revision"`
 	Settled      bool   `json:"settled"`
 	Connected    bool   `json:"connected"`
@@ -73,6 +77,12 @@ type Status struct {
 	Throttled map[string]Throttled `json:"throttled,omitempty"`
 	Lending   *Lending             `json:"lending,omitempty"`
 	Topology  json.RawMessage      `json:"topology,omitempty"`
+}
+
+// Confined is what the kernel keeps the daemon from: it writes below these folders alone, and executes nothing.
+type Confined struct {
+	Writes []string `json:"writes,omitempty"`
+	Why    string   `json:"why,omitempty"` // it is not confined
 }
 
 // Owner is a pod, or a container of one, with CPUs of its own, whether it runs or not.
@@ -112,6 +122,7 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	out := Status{
 		Settled:   (s.Fresh == nil || s.Fresh()) && s.Plugin.Settled(),
 		Connected: s.Plugin.Connected(), Synchronised: s.Plugin.Synchronised(), CPI: performance.CPI,
+		Confined: s.Confined,
 	}
 	view, current := s.Plugin.Look()
 	out.Settled = out.Settled && current

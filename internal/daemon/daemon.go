@@ -306,6 +306,7 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 			on(serveMetrics, l, h)
 		}
 	})
+	server.Confined = d.confine(cfg) // it reads nothing of it before it runs
 	return runs, nil
 }
 

@@ -40,6 +40,7 @@ var mayImport = map[string]string{
 	"internal/cli":               "",
 	"internal/cli/man":           "",
 	"internal/cmdtest":           "",
+	"internal/confine":           "",
 	"internal/config": "cpi/detect cpi/experiment cpuallocator cpuset internal/printable internal/strict policy " +
 		"reclaim",
 	"internal/control": "internal/cli internal/config internal/incidents internal/script internal/topodoc plugin " +
@@ -89,10 +90,11 @@ var mayImport = map[string]string{
 	"internal/render":    "cpuset internal/printable topology",
 	"internal/script": "cpuallocator cpuset internal/config internal/render internal/strict internal/topodoc policy " +
 		"topology",
-	"internal/serve":   "",
-	"internal/state":   "cpuset policy",
-	"internal/strict":  "",
-	"internal/top":     "internal/cli internal/config internal/control internal/printable internal/script policy",
+	"internal/serve":  "",
+	"internal/state":  "cpuset policy",
+	"internal/strict": "",
+	"internal/top": "cpuset internal/cli internal/config internal/control internal/printable internal/script " +
+		"internal/topodoc policy topology",
 	"internal/topodoc": "cpuset sysfs topology",
 	"internal/usage":   "internal/cgroup",
 	"internal/world":   "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
@@ -192,7 +194,6 @@ var goroutines = map[string]string{
 	"internal/kube/follow.go":               "bounds how long a watch takes to open",
 	"internal/kube/kubetest/kubetest.go":    "an API server for tests",
 	"internal/serve/serve.go":               "ends the server with its context",
-	"internal/top/screen.go":                "reads keys while a screen is drawn",
 	"internal/promtest/promtest.go":         "waits for a Prometheus that tests start",
 	"plugin/connect.go":                     "starts the stub, and reads what it reports",
 	"plugin/runner.go":                      "the effects of the core, each of which may hang",

@@ -138,7 +138,15 @@ func checkDaemon(f *Facts, found *findings) {
 		found.note("restart", "the configuration file has changed, and the daemon does not run with its "+
 			strings.Join(d.RestartRequired, ", "), "restart the daemon; no container moves")
 	}
-	found.ok(fmt.Sprintf("it answers, with %d containers", d.Containers))
+	if d.Unconfined != "" {
+		found.note("unconfined", "the kernel would let the daemon write wherever root may: "+d.Unconfined,
+			"nothing has to be done; Landlock (Linux 5.13) with confine: auto takes that right from it")
+	}
+	held := ""
+	if len(d.Writes) > 0 {
+		held = "; the kernel lets it write below " + strings.Join(d.Writes, ", ") + " alone, and execute nothing"
+	}
+	found.ok(fmt.Sprintf("it answers, with %d containers%s", d.Containers, held))
 }
 
 // checkProfile names the pods that a profile would refuse if they came again.

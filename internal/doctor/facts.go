@@ -183,6 +183,9 @@ type DaemonFacts struct {
 	// PowersErr says why they are not known.
 	Powers    []policy.PowersView
 	PowersErr string
+	// Writes are the folders that the kernel lets it write below; none: anywhere, and Unconfined says why.
+	Writes     []string
+	Unconfined string
 	// RestartRequired are the keys of the configuration file that wait for a restart.
 	RestartRequired []string
 }

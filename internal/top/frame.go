@@ -34,6 +34,8 @@ type Row struct {
 	CPUs      string          `json:"cpus"`
 	CapMilli  int64           `json:"capMilli,omitempty"`
 	Lacks     string          `json:"lacks,omitempty"` // the resource, if it was disturbed lately
+	// Throttled is why the detector throttles it now, if it does.
+	Throttled string `json:"throttled,omitempty"`
 	// Usage is CPUs in use since the table before; nil: not known.
 	Usage *float64 `json:"usage"`
 	control.Sample
@@ -54,6 +56,9 @@ func Compare(before, now *control.Top) *Frame {
 			Namespace: c.Namespace, Pod: c.Pod, Container: c.Container, Class: c.Class, Pool: c.Pool, CPUs: c.CPUs,
 			CapMilli: c.CapMilli, Lacks: c.Lacks,
 			Usage: usageOf(was[c.ID], c), Sample: c.Sample,
+		}
+		if c.Throttled != nil {
+			r.Throttled = c.Throttled.Why
 		}
 		if r.Usage != nil {
 			f.Usage += *r.Usage
@@ -85,6 +90,25 @@ func Keys() []Key { return []Key{"usage", "cpi", "mpki", "wait", "class", "name"
 func (k Key) Next() Key {
 	all := Keys()
 	return all[(slices.Index(all, k)+1)%len(all)]
+}
+
+func (k Key) previous() Key {
+	all := Keys()
+	return all[(slices.Index(all, k)+len(all)-1)%len(all)]
+}
+
+// chosen are the rows whose namespace, pod, container, class or pool has all words of a filter.
+func (f *Frame) chosen(filter string) []*Row {
+	words := strings.Fields(strings.ToLower(filter))
+	rows := make([]*Row, 0, len(f.Containers))
+	for i := range f.Containers {
+		r := &f.Containers[i]
+		text := strings.ToLower(r.name() + " " + string(r.Class) + " " + string(r.Pool))
+		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(text, w) }) {
+			rows = append(rows, r)
+		}
+	}
+	return rows
 }
 
 // Sort puts the rows in the order of a key: the largest first, what is not known

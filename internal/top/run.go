@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/control"
 )
@@ -98,48 +100,18 @@ func (o *Options) write(w io.Writer, f *Frame) error {
 	return err
 }
 
-// Live draws on a terminal until a key, ctx or the number of tables ends it. A daemon
-// that is restarted is waited for.
+// Live draws on a terminal until a key, ctx or the number of tables ends it.
 func (o *Options) Live(ctx context.Context, in io.Reader, out *os.File) error {
-	s := newScreen(in, out)
-	before, err := o.ask(ctx)
+	first, err := o.ask(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.open(); err != nil {
-		return err
+	program := tea.NewProgram(newModel(o, o.asker(ctx), first, cli.Colored(out)), tea.WithContext(ctx),
+		tea.WithInput(in), tea.WithOutput(out), tea.WithoutSignalHandler())
+	if _, err = program.Run(); ctx.Err() != nil {
+		return nil
 	}
-	defer s.close()
-	frame, note := Compare(before, before), ""
-	s.draw(frame, Look{Sort: o.Sort})
-	next := time.NewTimer(min(o.Delay, firstDelay))
-	defer next.Stop()
-	for shown := 0; o.Tables == 0 || shown < o.Tables; {
-		select {
-		case <-ctx.Done():
-			return nil
-		case key := <-s.keys:
-			switch key {
-			case 'q', 'Q', ctrlC, ctrlD:
-				return nil
-			case 's':
-				o.Sort = o.Sort.Next()
-			}
-		case <-s.resized:
-		case <-next.C:
-			now, err := o.ask(ctx)
-			if note = ""; err != nil {
-				note = err.Error()
-			} else {
-				frame, before = Compare(before, now), now
-				shown++
-			}
-			next.Reset(o.Delay)
-		}
-		frame.Sort(o.Sort)
-		s.draw(frame, Look{Sort: o.Sort, Note: note})
-	}
-	return nil
+	return err
 }
 
 // pause waits; false: ctx ended.

@@ -12,8 +12,16 @@ import (
 type Look struct {
 	Width, Height int // of the screen; 0: no bound
 	Sort          Key // marked in the heading
+	Reverse       bool
 	Color         bool
 	Note          string // instead of the keys' help in the last line
+	// Of a screen with keys: which rows are left out, the first that is shown, the one under the
+	// cursor by its name, and whether the filter is being typed.
+	Live   bool
+	Filter string
+	Offset int
+	Chosen string
+	Typing bool
 }
 
 // column is one of the table; all but the name are of fixed width.
@@ -135,20 +143,41 @@ func (f *Frame) Lines(l Look) []string {
 		lines = append(lines, text)
 	}
 	all, name := fit(columns(f, l.Sort), l.Width)
-	lines = append(lines, "", heading(all, name, l))
-	rows := f.Containers
-	if room := l.Height - len(lines) - 1; l.Height > 0 && len(rows) > room {
-		rows = rows[:max(room, 0)]
+	lines = append(lines, "", mark(heading(all, name, l), false, l))
+	rows := f.chosen(l.Filter)
+	total := len(rows)
+	rows = rows[min(max(l.Offset, 0), total):]
+	if room := f.room(l); l.Height > 0 && len(rows) > room {
+		rows = rows[:room]
 	}
-	for i := range rows {
-		lines = append(lines, line(all, name, &rows[i]))
+	for _, r := range rows {
+		lines = append(lines, mark(line(all, name, r), l.Chosen == r.name(), l))
 	}
 	if l.Height > 0 {
 		lines = lines[:min(len(lines), l.Height-1)]
-		lines = append(lines, f.foot(l, len(rows)))
+		lines = append(lines, f.foot(l, len(rows), total))
 	}
 	return lines
 }
+
+// mark shows where the cursor is: in another colour, or in a column of its own without colours.
+func mark(text string, here bool, l Look) string {
+	switch {
+	case !l.Live, l.Color && !here:
+		return text
+	case l.Color:
+		return paint(pad(text, l.Width, true), inverse, true)
+	case here:
+		return clip(">"+text, l.Width)
+	}
+	return clip(" "+text, l.Width)
+}
+
+// above is how many lines are above the rows: the head, an empty one and the heading.
+const above = 5
+
+// room is how many rows fit.
+func (f *Frame) room(l Look) int { return max(l.Height-above-1, 0) }
 
 func heading(all []column, name int, l Look) string {
 	var b strings.Builder
@@ -178,13 +207,23 @@ func line(all []column, name int, r *Row) string {
 // longest bounds a name where the screen does not.
 const longest = 400
 
-func (f *Frame) foot(l Look, shown int) string {
-	text := fmt.Sprintf("q: quit  s: sort (%s)", l.Sort)
-	if more := len(f.Containers) - shown; more > 0 {
-		text += fmt.Sprintf("  %d more", more)
+func (f *Frame) foot(l Look, shown, total int) string {
+	switch {
+	case l.Typing:
+		return clip(fmt.Sprintf("filter: %s_  (%d of %d; enter: keep, esc: clear)", l.Filter, total, len(f.Containers)),
+			l.Width)
+	case l.Note != "":
+		return clip(l.Note, l.Width)
 	}
-	if l.Note != "" {
-		text = l.Note
+	text := fmt.Sprintf("q: quit  s: sort (%s)", l.Sort)
+	if l.Live {
+		text += "  r: reverse  /: filter  enter: detail"
+	}
+	if l.Filter != "" {
+		text = fmt.Sprintf("filter: %s (esc: clear)  ", l.Filter) + text
+	}
+	if shown < total {
+		text = fmt.Sprintf("%d-%d of %d  ", l.Offset+1, l.Offset+shown, total) + text
 	}
 	return clip(text, l.Width)
 }

@@ -261,7 +261,7 @@ func (n *Node) CPUs(ctx context.Context, pods ...*Pod) (Placement, error) {
 // ContainerDir is the container's cgroup in the guest; the pod's is the one above.
 func (n *Node) ContainerDir(p *Pod, c *ContainerStatus) string {
 	_, id, _ := strings.Cut(c.ContainerID, "://")
-	return cgroupRoot + n.Driver.ContainerPath(&kubelet.Pod{UID: p.uid(), QoS: p.Status.QOSClass}, id)
+	return cgroupRoot + n.ContainerPath(&kubelet.Pod{UID: p.uid(), QoS: p.Status.QOSClass}, id)
 }
 
 // Of is the part that is about these pods.
