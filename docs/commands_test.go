@@ -317,7 +317,7 @@ func ownFlags(dir string, args []string) error {
 var kubectlFlags = map[string]string{
 	"get": "-o -w -A --sort-by -l --field-selector", "describe": "", "logs": "--previous --tail -l -c --since",
 	"exec": "-it -c", "apply": "-f --server-side", "create": "-f", "delete": "-l --ignore-not-found",
-	"label": "--overwrite", "annotate": "--overwrite", "patch": "--subresource --type -p", "port-forward": "",
+	"label": "--overwrite", "annotate": "--overwrite -l", "patch": "--subresource --type -p", "port-forward": "",
 	"cordon": "", "uncordon": "", "drain": "--ignore-daemonsets --delete-emptydir-data",
 	"rollout": "", "run": "", "auth": "--as --list", "cp": "", "wait": "--for --timeout",
 	"create role": "--verb --resource", "create rolebinding": "--role --serviceaccount", "create namespace": "",
@@ -373,7 +373,8 @@ func ourKey(assignment string) error {
 	prefix, name, _ := strings.Cut(key, "/")
 	// The policy of the chart names labels of namespaces without their prefix; a label of
 	// nodes is one that the same page has the chart select by.
-	known := read("policy/intent.go") + read("docs/configuration.md") + read("docs/migrating.md")
+	known := read("policy/intent.go") + read("docs/configuration.md") + read("docs/migrating.md") +
+		read("internal/kube/client.go")
 	if strings.Contains(known, `"`+key+`"`) || prefix == "quietcore.dev" &&
 		strings.Contains(read("charts/quietcore/templates/policy-claims.yaml"), `"label" "`+name+`"`) {
 		return nil

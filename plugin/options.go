@@ -21,7 +21,8 @@ type Options struct {
 	Topology *topology.Topology
 	Config   policy.Config
 	// Observe writes nothing, replies nothing and refuses no pod, until Enforce says otherwise.
-	Observe bool
+	// With Undo, what an earlier daemon enforced is undone first.
+	Observe, Undo bool
 
 	// Driver and Reader are the cgroup tree; without them only replies pin.
 	Driver cgroup.Driver

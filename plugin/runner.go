@@ -62,7 +62,8 @@ func newRunner(o *Options) (*runner, error) {
 		Tree: node.TreeOptions{
 			Reads: o.Reader != nil, Writes: o.Driver != nil, Records: o.Recorded != nil, Flat: o.Flat,
 		},
-		Observe: o.Observe, Facts: o.Facts, Notify: o.Notify, Changed: o.Changed, Log: o.Log, Metrics: o.Metrics,
+		Observe: o.Observe, Undo: o.Undo,
+		Facts: o.Facts, Notify: o.Notify, Changed: o.Changed, Log: o.Log, Metrics: o.Metrics,
 		At: at, Step: o.step, Late: o.late, SaveEvery: o.saveEvery,
 	})
 	if err != nil {

@@ -65,7 +65,7 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpCommand(cli.HelpCommand(root))
 	cli.Group(root, newTopology(), newAllocate(), newSimulate(), newPlan(),
-		newRun(), newRestore(), newStatus(), newTop(),
+		newRun(), newMode(), newRestore(), newStatus(), newTop(),
 		newExplain(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(), newVersion(),
 		newDoctor(), newDiff(), newBundle(), newMetrics(), cli.CompletionCommand(root.Name()), newMan())
 	return root

@@ -176,20 +176,17 @@ func TestAReloadNamesWhatWaitsForARestart(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, "")
 	log, _ := p.start(t)
-	p.write(t, "cpi: {mode: enforce}\nmode: observe")
+	p.write(t, "inject: {cpusEnv: CPUS}\nnode: {name: other}")
 	waitUntil(t, "both keys are named", func() bool {
-		return strings.Contains(log.String(), "cpi.mode changed: takes effect after a restart") &&
-			strings.Contains(log.String(), "mode changed: takes effect after a restart")
+		return strings.Contains(log.String(), "inject.cpusEnv changed: takes effect after a restart") &&
+			strings.Contains(log.String(), "node.name changed: takes effect after a restart")
 	})
-	p.write(t, "cpi: {mode: enforce}\nlog: {level: debug}")
+	p.write(t, "inject: {cpusEnv: CPUS}\nlog: {level: debug}")
 	waitUntil(t, "the level is taken over", func() bool {
 		return strings.Contains(log.String(), "changed=[log.level]")
 	})
 	if n := strings.Count(log.String(), "the configuration is taken over"); n != 1 {
 		t.Errorf("the configuration was taken over %d times, want 1\n%s", n, log)
-	}
-	if s := p.statusOf(t); s.Mode != "observe" {
-		t.Errorf("cpi.mode is %s", s.Mode)
 	}
 	statusHas := func(text string, args ...string) {
 		waitUntil(t, "status has "+text, func() bool {
@@ -197,8 +194,8 @@ func TestAReloadNamesWhatWaitsForARestart(t *testing.T) {
 			return strings.Contains(out, text)
 		})
 	}
-	statusHas(`"restartRequired":["cpi.mode"]`, "-o", "json")
-	statusHas("a restart is required for cpi.mode\n")
+	statusHas(`"restartRequired":["inject.cpusEnv"]`, "-o", "json")
+	statusHas("a restart is required for inject.cpusEnv\n")
 	if _, r := reportOf(t, "--config", p.config); found(&r, "daemon.restart") == nil {
 		t.Errorf("doctor has no finding: %+v", r.Findings)
 	}
@@ -206,7 +203,7 @@ func TestAReloadNamesWhatWaitsForARestart(t *testing.T) {
 	waitUntil(t, "the bad file is refused", func() bool {
 		return strings.Contains(log.String(), "the configuration is refused")
 	})
-	statusHas("a restart is required for cpi.mode\n")
+	statusHas("a restart is required for inject.cpusEnv\n")
 	p.write(t, "log: {level: debug}")
 	waitUntil(t, "nothing waits any more", func() bool {
 		_, out, _ := call("status", "--socket", p.socket)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -84,6 +85,17 @@ func AtMostOneArg(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
 			return Usage("%s takes at most one argument, %s; got %d", cmd.CommandPath(), what, len(args))
+		}
+		return nil
+	}
+}
+
+// AtMostOneOf allows one of these words, or no argument.
+func AtMostOneOf(words ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 1 || len(args) == 1 && !slices.Contains(words, args[0]) {
+			return Usage("%s takes one of %s, or nothing; got %q", cmd.CommandPath(), strings.Join(words, ", "),
+				strings.Join(args, " "))
 		}
 		return nil
 	}

@@ -21,17 +21,18 @@ type atStart struct {
 
 func readAtStart() []atStart {
 	return []atStart{
-		{"mode", func(c *Config) any { return &c.Mode }},
 		{"node.name", func(c *Config) any { return &c.Node.Name }},
 		{"node.kubelet.stateFile", func(c *Config) any { return &c.Node.Kubelet.StateFile }},
 		{"node.kubelet.configFile", func(c *Config) any { return &c.Node.Kubelet.ConfigFile }},
 		{"node.kubelet.configDir", func(c *Config) any { return &c.Node.Kubelet.ConfigDir }},
 		{"node.kubelet.podResources", func(c *Config) any { return &c.Node.Kubelet.PodResources }},
 		{"inject.cpusEnv", func(c *Config) any { return &c.Inject }},
-		{"kubernetes", func(c *Config) any { return &c.Kubernetes }},
-		{"cpi", func(c *Config) any { return &c.CPI }},
-		{"reclaim", func(c *Config) any { return &c.Reclaim }},
-		{"suppression", func(c *Config) any { return &c.Suppress }},
+		{"kubernetes.api", func(c *Config) any { return &c.Kubernetes.API }},
+		{"kubernetes.kubeconfig", func(c *Config) any { return &c.Kubernetes.Kubeconfig }},
+		{"kubernetes.pods", func(c *Config) any { return &c.Kubernetes.Pods }},
+		{"kubernetes.labels", func(c *Config) any { return &c.Kubernetes.Labels }},
+		{"kubernetes.events", func(c *Config) any { return &c.Kubernetes.Events }},
+		{"kubernetes.nodeResourceTopology", func(c *Config) any { return &c.Kubernetes.Topology }},
 		{"dra", func(c *Config) any { return &c.DRA }},
 		{"nri", func(c *Config) any { return &c.NRI }},
 		{"cgroup", func(c *Config) any { return &c.Cgroup }},
@@ -40,6 +41,7 @@ func readAtStart() []atStart {
 		{"socket", func(c *Config) any { return &c.Socket }},
 		{"listen", func(c *Config) any { return &c.Listen }},
 		{"metrics", func(c *Config) any { return &c.Metrics }},
+		{"confine", func(c *Config) any { return &c.Confine }},
 		{"health", func(c *Config) any { return &c.Health }},
 		{"page", func(c *Config) any { return &c.Page }},
 		{"log.format", func(c *Config) any { return &c.Log.Format }},
@@ -55,7 +57,16 @@ func NeedsRestart(old, new *Config) []string {
 			keys = append(keys, p.key)
 		}
 	}
+	if lendsUnseen(old, new) {
+		keys = append(keys, "reclaim.mode")
+	}
 	return keys
+}
+
+// lendsUnseen reports whether lending is to begin on a Node that is not followed: without kubernetes.labels it is
+// from the start alone, and then only where CPUs are lent.
+func lendsUnseen(old, new *Config) bool {
+	return !old.Kubernetes.Labels && old.Reclaim.Mode != SwitchEnforce && new.Reclaim.Mode == SwitchEnforce
 }
 
 // Reloaded is next as a daemon that runs with c can have it: what is read at a start
@@ -65,12 +76,24 @@ func (c *Config) Reloaded(next *Config) *Config {
 	for _, p := range readAtStart() {
 		reflect.ValueOf(p.part(&merged)).Elem().Set(reflect.ValueOf(p.part(c)).Elem())
 	}
+	if lendsUnseen(c, next) {
+		merged.Reclaim.Mode = c.Reclaim.Mode
+	}
 	return &merged
 }
 
 // SamePolicy reports whether two configurations decide alike about CPUs: a level of
 // the log, say, decides nothing.
 func SamePolicy(a, b *Config) bool { return reflect.DeepEqual(a.Policy(), b.Policy()) }
+
+// SameCounting reports whether two configurations count, detect and act alike.
+func SameCounting(a, b *Config) bool { return a.Mode == b.Mode && reflect.DeepEqual(a.CPI, b.CPI) }
+
+// SameLending reports whether two configurations lend CPUs and take them back alike.
+func SameLending(a, b *Config) bool {
+	return a.Mode == b.Mode && a.Kubernetes.BatchSlice == b.Kubernetes.BatchSlice &&
+		reflect.DeepEqual(a.Reclaim, b.Reclaim) && reflect.DeepEqual(a.Suppress, b.Suppress)
+}
 
 // Change is a key whose value differs between two configurations.
 type Change struct {

@@ -17,8 +17,11 @@ func TestReloaded(t *testing.T) {
 	running, next := Default(), Default()
 	next.Log.Level, next.Admission.Mode, next.Reserved.CPUs = "debug", Degrade, cpuset.Of(0)
 	next.Mode, next.CPI.Mode, next.Suppress.Mode, next.Node.Name = Observe, CPIEnforce, SwitchEnforce, "other"
+	next.Kubernetes.BatchSlice, next.Kubernetes.Events = SwitchEnforce, false
 	got := running.Reloaded(&next)
-	if got.Log.Level != "debug" || got.Admission.Mode != Degrade || got.Reserved.CPUs != cpuset.Of(0) {
+	if got.Log.Level != "debug" || got.Admission.Mode != Degrade || got.Reserved.CPUs != cpuset.Of(0) ||
+		got.Mode != Observe || got.CPI.Mode != CPIEnforce || got.Suppress.Mode != SwitchEnforce ||
+		got.Kubernetes.BatchSlice != SwitchEnforce {
 		t.Errorf("what can change at run time did not: %+v", got)
 	}
 	if keys := NeedsRestart(&running, got); len(keys) > 0 {
@@ -38,8 +41,28 @@ func TestReloaded(t *testing.T) {
 		}
 		waiting = append(waiting, c.Key)
 	}
-	if want := []string{"cpi.mode", "mode", "node.name", "suppression.mode"}; !slices.Equal(waiting, want) {
+	if want := []string{"kubernetes.events", "node.name"}; !slices.Equal(waiting, want) {
 		t.Errorf("%v wait for a restart, want %v", waiting, want)
+	}
+}
+
+// CPUs are lent on a Node that is followed; without kubernetes.labels that begins at a start alone.
+func TestLendingOnANodeThatIsNotFollowedWaits(t *testing.T) {
+	running := Default()
+	running.Kubernetes.Labels = false
+	next := running
+	next.Reclaim.Mode, next.Reclaim.Reserve = SwitchEnforce, 1
+	got := running.Reloaded(&next)
+	if got.Reclaim.Mode != SwitchOff || got.Reclaim.Reserve != 1 {
+		t.Errorf("lending is %s with %v reserved", got.Reclaim.Mode, got.Reclaim.Reserve)
+	}
+	changes, err := Changes(got, &next)
+	if err != nil || len(changes) != 1 || changes[0].Key != "reclaim.mode" || !changes[0].Restart {
+		t.Errorf("%+v, %v", changes, err)
+	}
+	running.Kubernetes.Labels, next.Kubernetes.Labels = true, true
+	if got := running.Reloaded(&next); got.Reclaim.Mode != SwitchEnforce {
+		t.Error("lending waits where the Node is followed")
 	}
 }
 
@@ -137,7 +160,7 @@ func TestExperiment(t *testing.T) {
 			t.Errorf("%s: tests have windows of %v, want %v: %v", text, got.Window, want, got.Validate())
 		}
 	}
-	if keys := NeedsRestart(&c, parsed); len(keys) != 1 || keys[0] != "cpi" {
+	if keys := NeedsRestart(&c, parsed); len(keys) != 0 {
 		t.Errorf("%v need a restart", keys)
 	}
 }

@@ -410,8 +410,8 @@ func inYAML(v any) string {
 
 func TestNeedsRestartNamesOnlyWhatDiffers(t *testing.T) {
 	a, b := Default(), Default()
-	b.Listen, b.NRI.Index, b.Mode = "", "10", Observe
-	if got := NeedsRestart(&a, &b); !slices.Equal(got, []string{"mode", "nri", "listen"}) {
+	b.Listen, b.NRI.Index, b.Mode, b.Kubernetes.Pods = "", "10", Observe, false
+	if got := NeedsRestart(&a, &b); !slices.Equal(got, []string{"kubernetes.pods", "nri", "listen"}) {
 		t.Fatalf("%v", got)
 	}
 }

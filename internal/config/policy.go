@@ -24,8 +24,8 @@ func (c *Config) Policy() policy.Config {
 		SharedFloor:     c.Pools.SharedFloor,
 		BEFloor:         c.Pools.BEFloor,
 		MaskUnannounced: c.Unannounced == MaskFound,
-		BEIdle:          c.Suppress.Mode == SwitchEnforce,
-		BEGrouped:       c.Kubernetes.BatchSlice == SwitchEnforce,
+		BEIdle:          c.Suppress.Mode == SwitchEnforce && c.Mode != Observe,
+		BEGrouped:       c.Kubernetes.BatchSlice == SwitchEnforce && c.Mode != Observe,
 		JobLabel:        c.CPI.JobLabel,
 		ProtectRequest:  c.protectsRequests(),
 		Allocation: policy.Allocation{

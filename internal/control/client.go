@@ -128,8 +128,16 @@ func absent(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, io.EOF)
 }
 
+func into(v any) func([]byte) error {
+	return func(text []byte) error { return json.Unmarshal(text, v) }
+}
+
 func (c Client) get(ctx context.Context, path string, take func([]byte) error) error {
-	body, err := c.ask(ctx, path)
+	return c.send(ctx, http.MethodGet, path, take)
+}
+
+func (c Client) send(ctx context.Context, method, path string, take func([]byte) error) error {
+	body, err := c.request(ctx, method, path)
 	if err != nil {
 		return err
 	}
@@ -143,6 +151,10 @@ func (c Client) get(ctx context.Context, path string, take func([]byte) error) e
 
 // ask returns the body of a successful answer; the caller closes it.
 func (c Client) ask(ctx context.Context, path string) (io.ReadCloser, error) {
+	return c.request(ctx, http.MethodGet, path)
+}
+
+func (c Client) request(ctx context.Context, method, path string) (io.ReadCloser, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -150,7 +162,7 @@ func (c Client) ask(ctx context.Context, path string) (io.ReadCloser, error) {
 			return d.DialContext(ctx, "unix", c.Socket)
 		},
 	}}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://quietcore"+path, nil)
+	req, err := http.NewRequestWithContext(ctx, method, "http://quietcore"+path, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask the daemon: %w", err)
 	}

@@ -7,6 +7,8 @@
 //	GET /v1/incidents/top      the pairs of victim and antagonist with the most incidents
 //	GET /v1/incidents/one/ID   one of them with everything
 //	GET /v1/incidents/export   all of them, a line each
+//	GET /v1/mode               the mode in force, and why
+//	POST /v1/mode/WORD         sets it: observe, enforce or config
 //	GET /v1/record   what happened, as a script that `quietcore simulate` replays
 //
 // A second socket exists only in daemons started for tests. It takes events that

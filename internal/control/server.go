@@ -31,6 +31,9 @@ type Server struct {
 	// RestartRequired names the keys of the configuration file that need a restart to take effect;
 	// nil: there is no file.
 	RestartRequired func() []string
+	// Mode is the mode in force; SetMode is `quietcore mode`; nil: it cannot be changed.
+	Mode    func() Mode
+	SetMode func(ctx context.Context, word string) (Mode, error)
 	// Performance is the state of the CPU performance counters; nil: they are off.
 	Performance func() Performance
 	// Usage is the CPU time that the containers of a snapshot have used, by ID; nil: unknown.
@@ -67,6 +70,8 @@ type Status struct {
 	RestartRequired []string `json:"restartRequired,omitempty"`
 
 	Confined Confined `json:"confined"`
+	// Mode is the mode in force; nil: a daemon of before it could be changed.
+	Mode *Mode `json:"mode,omitempty"`
 
 	Revision     uint64 `json:"revision"`
 	Settled      bool   `json:"settled"`
@@ -113,6 +118,7 @@ func (s *Server) Handler() http.Handler {
 		mux.Handle("GET /v1/metrics", s.Metrics)
 	}
 	s.handleIncidents(mux)
+	s.handleMode(mux)
 	return mux
 }
 
@@ -133,6 +139,10 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 	out.Powers, out.Waiting, out.Claims = view.Powers, view.Waiting, view.Claims
 	if s.RestartRequired != nil {
 		out.RestartRequired = s.RestartRequired()
+	}
+	if s.Mode != nil {
+		now := s.Mode()
+		out.Mode = &now
 	}
 	if s.Lending != nil {
 		out.Lending = s.Lending(r.Context())

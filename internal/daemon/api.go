@@ -24,6 +24,7 @@ type apiOptions struct {
 	node    *node
 	kubelet *kubelet.Reconciler
 	labels  *labels
+	mode    func(context.Context, string) // takes the Node's annotation
 	proven  *proven
 	metrics *metrics.Metrics
 	log     *slog.Logger
@@ -42,17 +43,41 @@ type apiServer struct {
 	server   *lend.Server // marks pods; nil: nothing may be written
 	broken   string       // why there is no client
 	started  time.Time
+	begun    *begun // until it has, nothing is written to the API server
 }
 
 func newAPIServer(o apiOptions, current func() *config.Config) *apiServer {
-	a := &apiServer{o: o, current: current, started: time.Now()}
+	a := &apiServer{o: o, current: current, started: time.Now(), begun: newBegun()}
 	if err := a.connect(); err != nil {
 		// Pods are placed without it.
 		a.broken = err.Error()
 		o.log.Warn("nothing is read from or written to the API server", "why", err)
 	}
 	a.claims = newClaims(a)
+	a.takeOver(o.config)
 	return a
+}
+
+// takeOver has another configuration in force. Where nothing is enforced any more, what pods have of lent CPUs stays
+// theirs, and no more is lent.
+func (a *apiServer) takeOver(cfg *config.Config) {
+	enforce := cfg.Mode == config.Enforce
+	if enforce {
+		a.begun.now()
+	}
+	if a.topology != nil {
+		a.topology.Changed()
+	}
+	if a.lent == nil {
+		return
+	}
+	a.lent.AlsoKoordinator(cfg.Reclaim.Koordinator)
+	switch {
+	case cfg.Reclaim.Mode != config.SwitchEnforce:
+		a.lent.Withdraw() // what an earlier daemon published too
+	case !enforce:
+		a.lent.Offer(0)
+	}
 }
 
 func (a *apiServer) connect() error {
@@ -66,9 +91,6 @@ func (a *apiServer) connect() error {
 		return err
 	}
 	a.client = client
-	if cfg.Mode == config.Observe {
-		return nil // observing writes nothing at all
-	}
 	if k.Topology.Enabled {
 		a.topology = nrt.New(nrt.Options{
 			API: nrt.NewLazyAPI(client.REST), Source: a.describe, Log: a.o.log,
@@ -76,7 +98,6 @@ func (a *apiServer) connect() error {
 			Published: a.o.metrics.TopologyPublished,
 		})
 	}
-	// Where nothing is lent any more, what an earlier daemon published is withdrawn.
 	a.server = lend.NewServer(client.REST)
 	a.lent = lend.New(lend.Options{
 		API: a.server, Node: cfg.NodeName(), Bound: client.Batch, AlsoKoordinator: cfg.Reclaim.Koordinator,
@@ -85,9 +106,6 @@ func (a *apiServer) connect() error {
 			a.o.metrics.APIRequest("lending", result)
 		}, Repaired: a.o.metrics.LendingRepaired,
 	})
-	if cfg.Reclaim.Mode != config.SwitchEnforce {
-		a.lent.Withdraw()
-	}
 	return nil
 }
 
@@ -103,6 +121,7 @@ func (a *apiServer) clientOptions() kube.Options {
 			}
 		},
 	}
+	o.OnMode = a.o.mode
 	if k.Pods {
 		o.OnFacts = a.takeFacts
 	}
@@ -137,10 +156,14 @@ func (a *apiServer) facts(cfg *config.Config) func(uid string) (policy.PodFacts,
 
 // events writes Events; nil: none are written.
 func (a *apiServer) events(cfg *config.Config) func(policy.Notice) {
-	if a.client == nil || !cfg.Kubernetes.Events || cfg.Mode == config.Observe {
+	if a.client == nil || !cfg.Kubernetes.Events {
 		return nil
 	}
-	return a.client.Notify
+	return func(n policy.Notice) {
+		if a.current().Mode == config.Enforce { // else it only would be so
+			a.client.Notify(n)
+		}
+	}
 }
 
 func (a *apiServer) Run(ctx context.Context) {
@@ -149,26 +172,37 @@ func (a *apiServer) Run(ctx context.Context) {
 		runs = append(runs, a.client.Run)
 	}
 	if a.topology != nil {
-		runs = append(runs, a.topology.Run)
+		runs = append(runs, a.begun.run(a.topology.Run))
 	}
 	if a.lent != nil {
-		runs = append(runs, a.lent.Run)
+		runs = append(runs, a.begun.run(a.lent.Run))
 	}
-	together(ctx, append(runs, a.claims.run)...)
+	together(ctx, append(runs, a.begun.run(a.claims.run))...)
 }
 
 func (a *apiServer) Health() map[string]string {
-	why := map[string]string{metrics.FeatureAPIServer: a.broken, metrics.FeatureDRA: a.claims.state()}
+	why := map[string]string{metrics.FeatureAPIServer: a.broken, metrics.FeatureDRA: a.claimsState()}
 	if a.client != nil {
 		why[metrics.FeatureAPIServer] = a.client.State()
 	}
-	if a.topology != nil {
+	if a.topology != nil && a.writes() {
 		why[metrics.FeatureTopology] = a.topology.State()
 	}
-	if a.lent != nil && a.o.config.Reclaim.Mode == config.SwitchEnforce {
+	if a.lent != nil && a.writes() && a.current().Reclaim.Mode == config.SwitchEnforce {
 		why[metrics.FeatureLent] = a.lent.State()
 	}
 	return why
+}
+
+// writes reports whether what the API server has is kept up to date.
+func (a *apiServer) writes() bool { return a.current().Mode == config.Enforce }
+
+// claimsState says why claims are not served; empty: they are, or nobody asked for it.
+func (a *apiServer) claimsState() string {
+	if a.claims.driver != nil && !a.begun.has() {
+		return "dra.mode is on and mode is observe, which gives no CPUs: no claim is served"
+	}
+	return a.claims.state()
 }
 
 // topologyChanged is called at every change of what the node's NodeResourceTopology
@@ -183,7 +217,7 @@ func (a *apiServer) topologyChanged() {
 // topologyAge is for how long the node's NodeResourceTopology has not been known to
 // be right; 0: it is, or nothing writes it.
 func (a *apiServer) topologyAge(now time.Time) time.Duration {
-	if a.topology == nil || a.topology.State() == "" {
+	if a.topology == nil || !a.writes() || a.topology.State() == "" {
 		return 0
 	}
 	if age, ever := a.topology.Age(); ever {
@@ -194,7 +228,7 @@ func (a *apiServer) topologyAge(now time.Time) time.Duration {
 
 // describe is the node's NodeResourceTopology as it should be now.
 func (a *apiServer) describe() *v1alpha2.NodeResourceTopology {
-	if !a.o.node.Synchronised() {
+	if !a.o.node.Synchronised() || !a.writes() {
 		return nil // what runs is not known yet
 	}
 	cfg, known := a.current(), a.o.kubelet.Known()
@@ -240,7 +274,7 @@ type evictions struct {
 }
 
 func newEvictions(cfg *config.Config, api *apiServer, log *slog.Logger) evictions {
-	if cfg.CPI.EvictAfter == 0 || cfg.CPI.Mode != config.CPIEnforce || api.server == nil {
+	if cfg.CPI.EvictAfter == 0 || cfg.CPI.Mode != config.CPIEnforce || cfg.Mode == config.Observe || api.server == nil {
 		return evictions{}
 	}
 	return evictions{lend.NewQueue(lend.NewEvictor(lend.EvictorOptions{
@@ -253,8 +287,6 @@ func (e evictions) Run(ctx context.Context) {
 		e.queue.Run(ctx)
 	}
 }
-
-func (e evictions) Health() map[string]string { return nil }
 
 // evictionEnded counts the request that there was of an eviction with that result.
 func (a *apiServer) evictionEnded(result string) {

@@ -40,8 +40,6 @@ func newClaims(a *apiServer) *claims {
 	switch {
 	case cfg.DRA.Mode != config.DRAOn:
 		return c
-	case cfg.Mode == config.Observe:
-		c.broken = "dra.mode is on and mode is observe, which gives no CPUs: no claim is served"
 	case a.client == nil:
 		c.broken = "there is no API server to read claims from: no claim is served"
 	default:
@@ -166,7 +164,7 @@ func (a *apiServer) devicesBy(r *policy.Config, t *topology.Topology, roots map[
 
 // firstShares are what owners leave to claims until the devices are known; none: no claim is served.
 func (a *apiServer) firstShares(t *topology.Topology, p *policy.Config) []policy.ClaimShare {
-	if a.claims.driver == nil {
+	if a.claims.driver == nil || !a.begun.has() {
 		return nil
 	}
 	return a.devicesBy(p, t, nil).Shares()

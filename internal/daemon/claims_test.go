@@ -76,7 +76,8 @@ func TestWhereClaimsAreServed(t *testing.T) {
 	} {
 		cfg := config.Default()
 		cfg.DRA.Mode, cfg.Mode = c.mode, c.daemon
-		a := &apiServer{o: apiOptions{config: &cfg, node: &node{}, log: slog.New(slog.DiscardHandler)}}
+		a := &apiServer{o: apiOptions{config: &cfg, node: &node{}, log: slog.New(slog.DiscardHandler)},
+			begun: newBegun()}
 		if c.api {
 			client, err := kube.New(kube.Options{Node: "n1"})
 			if err != nil {
@@ -85,9 +86,11 @@ func TestWhereClaimsAreServed(t *testing.T) {
 			a.client = client
 		}
 		a.claims = newClaims(a)
+		a.takeOver(&cfg)
 		got := a.Health()[metrics.FeatureDRA]
-		if (a.claims.driver != nil) != c.serves || !strings.Contains(got, c.state) || (got == "") != (c.state == "") {
-			t.Errorf("%s: serves %v, %q", c.name, a.claims.driver != nil, got)
+		if serves := a.claims.driver != nil && a.begun.has(); serves != c.serves ||
+			!strings.Contains(got, c.state) || (got == "") != (c.state == "") {
+			t.Errorf("%s: serves %v, %q", c.name, serves, got)
 		}
 		if a.devices(nil) != nil {
 			t.Errorf("%s: devices are known before what runs is", c.name)
@@ -116,15 +119,17 @@ func TestOwnersLeaveTheShareToClaims(t *testing.T) {
 		cfg.State.Dir, cfg.Cgroup.Root = t.TempDir(), filepath.Join(t.TempDir(), "none")
 		log := NewLog(t.Output(), config.LogText, nil)
 		d := &daemon{node: &node{}, log: log}
-		d.cfg.Store(&cfg)
+		d.cfg.begin(&cfg, readModes(cfg.State.Dir, log))
 		d.metrics = metrics.New("", d.stats)
 		client, err := kube.New(kube.Options{Node: "n1"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		d.kubelet, d.labels = newKubeletReader(&cfg, d.node, log), &labels{node: d.node, log: log}
-		d.api = &apiServer{client: client, o: apiOptions{config: &cfg, node: d.node, labels: d.labels, log: log}}
+		d.api = &apiServer{begun: newBegun(), client: client, o: apiOptions{
+			config: &cfg, node: d.node, labels: d.labels, log: log}}
 		d.api.claims = newClaims(d.api)
+		d.api.takeOver(&cfg)
 		o := d.pluginOptions(&cfg, twoNodes(t), openTree(&cfg, d.metrics, log))
 		machine, err := policy.New(o.Topology, o.Config)
 		if err != nil {

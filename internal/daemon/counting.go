@@ -27,7 +27,6 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/incidents"
-	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
 	cgroupusage "github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/policy"
@@ -42,9 +41,10 @@ type countingOptions struct {
 	metrics   *metrics.Metrics
 	log       *slog.Logger
 	notify    func(policy.Notice)
-	evictions *lend.Queue      // nil: no container is evicted for what it does to others
+	evictions evictions        // of containers, for what they do to others
 	incidents *incidents.Store // nil: none are kept
 	proven    *proven
+	kept      *loop.State // what the detector before this one learned; nil: it is in its file, if anywhere
 }
 
 // counting counts what containers do to the CPUs, and looks for interference.
@@ -62,6 +62,7 @@ type counting struct {
 	found   atomic.Pointer[loop.Counters]      // what metrics show of the detector's
 	lacks   lacking
 	host    hostUnits
+	kept    atomic.Pointer[loop.State] // what was learned, where it is not written to a file
 }
 
 // counters is what there is once they are open.
@@ -108,12 +109,18 @@ func (p *counting) Run(ctx context.Context) {
 		return
 	}
 	defer c.counter.Close()
+	defer p.o.metrics.CPIStopped()
 	p.counts.Store(c)
 	p.o.metrics.CPICounting(true, p.cfg.ContainerSeries)
 	if why := c.missing(); why != "" {
 		p.o.log.Warn("CPU performance is counted in part", "why", why)
 	}
-	together(ctx, c.sampler.Run, c.detect)
+	together(ctx, c.sampler.Run, c.detect, p.o.evictions.Run)
+}
+
+// acts reports whether it throttles containers.
+func (p *counting) acts() bool {
+	return p.cfg.Mode == config.CPIEnforce && p.o.config.Mode != config.Observe
 }
 
 // detect looks for interference in every window.

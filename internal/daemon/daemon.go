@@ -24,9 +24,9 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
-	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/page"
 	"github.com/quietcore/quietcore/internal/serve"
@@ -82,9 +82,9 @@ type daemon struct {
 	kubelet   *kubeletReader
 	labels    *labels
 	api       *apiServer
-	counting  *counting
-	lending   *lending
-	incidents *incidents.Store // nil: none are kept
+	counting  *renewable[*counting]
+	lending   *renewable[*lending]
+	incidents incidentStore
 	hardware  *plugin.Hardware
 	parts     []part
 }
@@ -96,7 +96,6 @@ func Run(ctx context.Context, o Options) error {
 		return &InvalidError{err}
 	}
 	d := &daemon{options: o, node: &node{}}
-	d.cfg.Store(cfg)
 	d.level.Set(cfg.Log.Level.Slog())
 	d.log = NewLog(o.Log, cfg.Log.Format, &d.level)
 	klog.SetSlogLogger(d.log) // client-go logs by it
@@ -108,6 +107,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer lock.Release()
+	cfg = d.cfg.begin(cfg, readModes(cfg.State.Dir, d.log))
 	t, err := readTopology(cfg.Sysfs.Root, d.log)
 	if err != nil {
 		return err
@@ -152,21 +152,20 @@ func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) 
 	proven := newProven()
 	d.api = newAPIServer(apiOptions{
 		config: cfg, version: d.options.Version, node: d.node, kubelet: d.kubelet.reconciler, labels: d.labels,
-		proven: proven, metrics: d.metrics, log: d.log,
+		mode: d.takeAnnotation, proven: proven, metrics: d.metrics, log: d.log,
 	}, d.cfg.Load)
 	if err := d.kubelet.connect(cfg, d.api.topologyChanged); err != nil {
 		return err
 	}
 	notices := notifier{log: d.log, event: d.api.events(cfg)}
-	d.lending = newLending(lendingOptions{
-		config: cfg, node: d.node, v1: cgroups.v1(), api: d.api, metrics: d.metrics, log: d.log, notify: notices.notify,
-	})
 	d.incidents = newIncidentStore(cfg)
-	evictions := newEvictions(cfg, d.api, d.log)
-	d.counting = newCounting(countingOptions{
-		config: cfg, floor: d.bestEffortFloor, tree: cgroups.open(), v1: cgroups.v1(), node: d.node, metrics: d.metrics,
-		log: d.log, notify: notices.notify, evictions: evictions.queue, incidents: d.incidents, proven: proven,
+	d.lending = newRenewable(d.makeLending(cfg, cgroups, notices, nil), func(cfg *config.Config, l *lending) *lending {
+		return d.makeLending(cfg, cgroups, notices, l)
 	})
+	d.counting = newRenewable(d.makeCounting(cfg, cgroups, notices, proven, nil),
+		func(cfg *config.Config, c *counting) *counting {
+			return d.makeCounting(cfg, cgroups, notices, proven, c)
+		})
 	o := d.pluginOptions(cfg, t, cgroups)
 	made, err := plugin.New(o)
 	if err != nil {
@@ -174,13 +173,10 @@ func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) 
 	}
 	d.node.Plugin = made
 	d.hardware = &plugin.Hardware{Root: cfg.Sysfs.Root, Plugin: made, Log: d.log}
-	d.lending.build()
+	d.lending.now().build()
 	d.parts = []part{
-		enforcement{made, cgroups}, d.kubelet, d.api, d.lending, evictions, d.counting, silent{d.hardware.Watch},
-		silent{d.watchConfig}, d.page(cfg),
-	}
-	if d.incidents != nil {
-		d.parts = append(d.parts, silent{d.incidents.Run})
+		enforcement{made, cgroups}, d.kubelet, d.api, d.lending, d.counting, silent{d.hardware.Watch},
+		silent{d.watchConfig}, silent{d.followMode}, silent{d.incidents.begun.run(d.incidents.Run)}, d.page(cfg),
 	}
 	d.health = metrics.NewHealth(time.Now, made.Beat)
 	d.health.Require("not registered with the runtime", made.Connected)
@@ -219,9 +215,9 @@ func (d *daemon) pluginOptions(cfg *config.Config, t *topology.Topology, cgroups
 		d.log.Warn("the state file is not used; the kernel and the runtime are asked instead", "why", found.Reason,
 			"aside", found.Aside)
 	}
-	if !o.Observe { // observing writes nothing at all
-		o.Store, o.Saved = store, found.Snapshot
-	}
+	o.Store, o.Saved = store, found.Snapshot
+	said := d.cfg.modes.now()
+	o.Undo = said.undoes(d.cfg.file.Load().Mode)
 	return o
 }
 
@@ -269,10 +265,11 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 	server := &control.Server{
 		Metrics: metrics.Handler(d.metrics, d.health),
 		Plugin:  d.node.Plugin, Config: d.cfg.Load, RestartRequired: d.cfg.restartRequired, Fresh: d.fresh,
-		Performance: d.counting.report, Usage: d.counting.used, Lending: d.lending.report,
-	}
-	if d.incidents != nil {
-		server.Incidents = d.incidents
+		Mode: d.modeNow, SetMode: d.setMode,
+		Performance: func() control.Performance { return d.counting.now().report() },
+		Usage:       func(view *policy.Snapshot) map[string]control.Used { return d.counting.now().used(view) },
+		Lending:     func(ctx context.Context) *control.Lending { return d.lending.now().report(ctx) },
+		Incidents:   d.incidents.Store,
 	}
 	l, err := control.Listen(cfg.Socket)
 	if err != nil {
@@ -333,17 +330,16 @@ func (d *daemon) fresh() bool { return d.hardware.Fresh() && d.kubelet.fresh() }
 // page is the part that shows the node to browsers.
 func (d *daemon) page(cfg *config.Config) part {
 	o := page.Options{
-		History: d.counting.history, Node: cfg.NodeName(), Version: d.options.Version, Log: d.log,
+		History: func(id string) []sample.Sample { return d.counting.now().history(id) },
+		Node:    cfg.NodeName(), Version: d.options.Version, Log: d.log,
 		Look: func() page.Look {
 			return page.Look{
 				Snapshot: d.node.Snapshot(), Connected: d.node.Connected(), Synchronised: d.node.Synchronised(),
-				Observe: cfg.Mode == config.Observe, Unpinned: d.node.Unpinned(), Performance: d.counting.report(),
-				Lending: d.lending.measured(),
+				Observe: d.cfg.Load().Mode == config.Observe, Unpinned: d.node.Unpinned(),
+				Performance: d.counting.now().report(), Lending: d.lending.now().measured(),
 			}
 		},
-	}
-	if d.incidents != nil {
-		o.Incidents = d.incidents
+		Incidents: d.incidents.Store,
 	}
 	return &pageServer{options: o, listen: cfg.Page.Listen, log: d.log}
 }
@@ -363,6 +359,8 @@ func (d *daemon) stats() (metrics.Stats, bool) {
 		Mode: string(cfg.Mode), CPI: string(cfg.CPI.Mode), Reclaim: string(cfg.Reclaim.Mode),
 		Suppression: string(cfg.Suppress.Mode),
 	}
-	s.Lending, s.RestartRequired = d.lending.stats(), len(d.cfg.restartRequired())
+	said := d.modeNow()
+	s.Source, s.Undoing = said.Source, said.Undoing
+	s.Lending, s.RestartRequired = d.lending.now().stats(), len(d.cfg.restartRequired())
 	return s, true
 }

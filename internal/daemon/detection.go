@@ -91,8 +91,9 @@ func (p *counting) loopOptions() loop.Options {
 		view := p.view() // the sampler's is the sampler's alone
 		o.Node = func() sampler.Node { return view.Node(p.o.node.Snapshot()) }
 	}
-	if !observe {
-		o.Save = func(s loop.State) error { return keepLearned(cfg.State.Dir, &s) }
+	o.Save = func(s loop.State) error { return keepLearned(cfg.State.Dir, &s) }
+	if observe {
+		o.Save = func(s loop.State) error { p.kept.Store(&s); return nil }
 	}
 	return o
 }
@@ -105,7 +106,12 @@ func (p *counting) view() *loop.View {
 // restore has a loop go on with what an earlier daemon learned of jobs.
 func (p *counting) restore(l *loop.Loop, byExperiment bool) {
 	file := learnedFile(p.o.config.State.Dir, byExperiment)
-	learned, err := readLearned(file, byExperiment)
+	learned, err := loop.State{}, error(nil)
+	if kept := p.o.kept; kept != nil && (kept.Experiment != nil) == byExperiment {
+		learned = *kept
+	} else {
+		learned, err = readLearned(file, byExperiment)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return
@@ -121,11 +127,11 @@ func (p *counting) restore(l *loop.Loop, byExperiment bool) {
 // evict asks for the eviction of an antagonist where the detector decided for it. It
 // never waits.
 func (p *counting) evict(f *loop.Finding) {
-	if p.o.evictions == nil || f.Kind != detect.CommandEvent || f.Command != detect.DoEvict {
+	if p.o.evictions.queue == nil || f.Kind != detect.CommandEvent || f.Command != detect.DoEvict {
 		return
 	}
 	pod := lend.Pod{UID: f.Target.PodUID, Namespace: f.Target.Namespace, Name: f.Target.Pod}
-	p.o.evictions.Add(pod, "to run on another node: "+f.Why)
+	p.o.evictions.queue.Add(pod, "to run on another node: "+f.Why)
 }
 
 // specs reads what the cluster knows to be normal; nil where it is not asked, or the
@@ -200,18 +206,31 @@ func (p *counting) recorder(s *sampler.Sampler) *record.Recorder {
 // observedBytes bounds the database of incidents in mode observe, which is in memory.
 const observedBytes = 8 << 20
 
-// newIncidentStore is the database of incidents; nil where nothing is looked for. In mode
+// newIncidentStore is the database of incidents, which is not opened before something is looked for. In mode
 // observe it is in the folder of the daemon's socket, which is gone when the node restarts:
-// nothing of the node's own is written to.
-func newIncidentStore(cfg *config.Config) *incidents.Store {
-	switch {
-	case cfg.CPI.Mode == config.CPIOff:
-		return nil
-	case cfg.Mode == config.Observe:
-		return incidents.New(incidents.Options{Path: filepath.Join(filepath.Dir(cfg.Socket), state.IncidentsFile),
-			MaxBytes: observedBytes})
+// nothing of the node's own is written to. It stays where it is while the daemon runs.
+func newIncidentStore(cfg *config.Config) incidentStore {
+	o := incidents.Options{Path: filepath.Join(cfg.State.Dir, state.IncidentsFile)}
+	if cfg.Mode == config.Observe {
+		o.Path, o.MaxBytes = filepath.Join(filepath.Dir(cfg.Socket), state.IncidentsFile), observedBytes
 	}
-	return incidents.New(incidents.Options{Path: filepath.Join(cfg.State.Dir, state.IncidentsFile)})
+	if cfg.CPI.Mode == config.CPIOff {
+		o.Before = "cpi.mode is off, and with observe or enforce there are incidents"
+	}
+	return incidentStore{incidents.New(o), newBegun()}
+}
+
+// incidentStore is the database of incidents, and whether it is used.
+type incidentStore struct {
+	*incidents.Store
+	begun *begun
+}
+
+// lookFrom has it opened where incidents are looked for.
+func (s incidentStore) lookFrom(cfg *config.Config) {
+	if cfg.CPI.Mode != config.CPIOff {
+		s.begun.now()
+	}
 }
 
 // maxLearned bounds what is read: 4,096 jobs take under 40 MiB.

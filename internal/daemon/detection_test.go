@@ -110,7 +110,7 @@ func TestDecisionsToEvictAreCarriedOut(t *testing.T) {
 	decided.Target = &cpi.Container{PodUID: "uid-a", Namespace: "jobs", Pod: "a"}
 	p.evict(decided) // nothing evicts: nothing happens
 	api := marker{make(chan lend.Pod, 9)}
-	p.o.evictions = lend.NewQueue(lend.NewEvictor(lend.EvictorOptions{API: api}), p.o.log)
+	p.o.evictions = evictions{lend.NewQueue(lend.NewEvictor(lend.EvictorOptions{API: api}), p.o.log)}
 	for _, f := range []*loop.Finding{
 		{Kind: detect.AnalysisEvent}, {Kind: detect.CommandEvent, Command: detect.DoCap}, decided,
 	} {
@@ -118,7 +118,7 @@ func TestDecisionsToEvictAreCarriedOut(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
-	go func() { p.o.evictions.Run(ctx); close(ended) }()
+	go func() { p.o.evictions.queue.Run(ctx); close(ended) }()
 	if got, want := <-api.asked, (lend.Pod{UID: "uid-a", Namespace: "jobs", Name: "a"}); got != want {
 		t.Errorf("evicted is %v, want %v", got, want)
 	}
@@ -152,10 +152,10 @@ func TestWhereIncidentsAreKept(t *testing.T) {
 			}
 		}
 		s := newIncidentStore(&cfg)
-		if s == nil || c.want == "" {
-			if s != nil || c.want != "" {
-				t.Errorf("%s, cpi %s: a database: %t, want folder %q", c.mode, c.cpi, s != nil, c.want)
-			}
+		if s.lookFrom(&cfg); s.begun.has() == (c.want == "") {
+			t.Errorf("%s, cpi %s: a database: %t, want folder %q", c.mode, c.cpi, s.begun.has(), c.want)
+		}
+		if c.want == "" {
 			continue
 		}
 		s.Put(incidents.Incident{At: time.Now(), Node: "node-a"})

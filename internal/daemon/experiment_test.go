@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -237,8 +238,10 @@ func TestWhoMayExperiment(t *testing.T) {
 			n := newNeighbours(t)
 			p := experimenting(t, c.edit)
 			o := n.options(p, 7)
-			if (o.Save != nil) != c.saves {
-				t.Errorf("%s: something is written: %t", name, o.Save != nil)
+			err := o.Save(loop.State{Experiment: new(experiment.State)})
+			_, missing := os.Stat(learnedFile(p.o.config.State.Dir, true))
+			if err != nil || (missing == nil) != c.saves || (p.kept.Load() == nil) != c.saves {
+				t.Errorf("%s: something is written: %t, %v", name, missing == nil, err)
 			}
 			o.Submit = func(_ context.Context, e policy.Event) error {
 				t.Errorf("%s: %+v", name, e)

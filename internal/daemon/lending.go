@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/config"
@@ -28,15 +29,17 @@ type lendingOptions struct {
 	metrics *metrics.Metrics
 	log     *slog.Logger
 	notify  func(policy.Notice)
+	kept    *reclaim.Checkpoint // what the loop before this one learned; nil: it is in its file, if anywhere
 }
 
 // lending lends idle CPUs and takes them back.
 type lending struct {
 	o       lendingOptions
 	cfg     *config.Config
-	evictor *lend.Evictor // nil: no pod is evicted
-	loop    *loop.Loop    // nil: off, or it does not work
-	broken  string        // why it does not
+	evictor *lend.Evictor                      // nil: no pod is evicted
+	loop    *loop.Loop                         // nil: off, or it does not work
+	broken  string                             // why it does not
+	kept    atomic.Pointer[reclaim.Checkpoint] // what was learned, where it is not written to a file
 }
 
 func newLending(o lendingOptions) *lending {
@@ -85,6 +88,11 @@ func (l *lending) Health() map[string]string {
 	return map[string]string{metrics.FeatureLending: l.broken}
 }
 
+// narrows says whether best effort is suppressed.
+func (l *lending) narrows() bool {
+	return l.cfg.Suppress.Mode == config.SwitchEnforce && l.cfg.Mode != config.Observe
+}
+
 // enforced says whether lending is more than observed.
 func (l *lending) enforced() bool {
 	return l.cfg.Reclaim.Mode == config.SwitchEnforce && l.cfg.Mode != config.Observe
@@ -114,7 +122,7 @@ func (l *lending) newLoop() error {
 		o.Group = loop.GroupObserved
 	}
 	switch {
-	case l.cfg.Suppress.Mode == config.SwitchEnforce && !observe:
+	case l.narrows():
 		o.Suppress = func(ctx context.Context, e policy.BESuppressed) error { return l.o.node.Submit(ctx, e) }
 	case l.cfg.Suppress.Mode != config.SwitchOff:
 		o.Suppress = func(context.Context, policy.BESuppressed) error { return nil }
@@ -124,10 +132,11 @@ func (l *lending) newLoop() error {
 		if o.Estimator, err = l.estimator(file); err != nil {
 			return errors.Join(err, reader.Close(), polls.Close())
 		}
-		if !observe {
-			o.Save = func(c reclaim.Checkpoint) error { return keepLending(file, c) }
+		o.Save = func(c reclaim.Checkpoint) error { return keepLending(file, c) }
+		if observe {
+			o.Save = func(c reclaim.Checkpoint) error { l.kept.Store(&c); return nil }
 		}
-		if l.o.api.lent != nil && l.cfg.Reclaim.Mode == config.SwitchEnforce {
+		if l.o.api.lent != nil && l.enforced() {
 			o.Offer = l.o.api.lent.Offer
 		}
 		if l.evictor != nil {
@@ -288,27 +297,36 @@ const maxLending = 16 << 20
 
 func (l *lending) estimator(file string) (*reclaim.Estimator, error) {
 	cfg := l.cfg.Reclaim.Estimation()
-	text, err := state.ReadFile(file, maxLending)
+	c, err := l.learned(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return reclaim.New(cfg)
 	case err == nil:
-		var c reclaim.Checkpoint
-		if c, err = reclaim.DecodeCheckpoint(text); err == nil {
-			var e *reclaim.Estimator
-			cost := c.Conversion(cfg)
-			if e, err = reclaim.Resume(cfg, l.cfg.NodeName(), time.Now(), c); err == nil {
-				if cost != "" {
-					l.o.log.Warn("what was learned of pods' use is converted to the windows that are configured now",
-						"file", file, "cost", cost)
-				}
-				return e, nil
+		var e *reclaim.Estimator
+		cost := c.Conversion(cfg)
+		if e, err = reclaim.Resume(cfg, l.cfg.NodeName(), time.Now(), c); err == nil {
+			if cost != "" {
+				l.o.log.Warn("what was learned of pods' use is converted to the windows that are configured now",
+					"file", file, "cost", cost)
 			}
+			return e, nil
 		}
 	}
 	l.o.log.Warn("what was learned of pods' use is not used: nobody is idle until a window is full again", "file",
 		file, "err", err)
 	return reclaim.New(cfg)
+}
+
+// learned is what an earlier loop learned.
+func (l *lending) learned(file string) (c reclaim.Checkpoint, err error) {
+	if l.o.kept != nil {
+		return *l.o.kept, nil
+	}
+	text, err := state.ReadFile(file, maxLending)
+	if err != nil {
+		return c, err
+	}
+	return reclaim.DecodeCheckpoint(text)
 }
 
 func keepLending(name string, c reclaim.Checkpoint) error {

@@ -22,8 +22,10 @@ type Options struct {
 	// Pause is how long incidents are gathered before they are written together; 5s.
 	// Retry is the pause after a failed write; 1m.
 	Pause, Retry time.Duration
-	Now          func() time.Time
-	After        func(time.Duration) <-chan time.Time
+	// Before is why there are none before Run; empty: it is about to be called.
+	Before string
+	Now    func() time.Time
+	After  func(time.Duration) <-chan time.Time
 	// Report is called at every change, on the store's own goroutine; may be nil.
 	Report func(Stats)
 }
@@ -102,7 +104,7 @@ func New(o Options) *Store {
 		o.Report = func(Stats) {}
 	}
 	return &Store{
-		o: o, stats: Stats{Why: "it is being opened"},
+		o: o, stats: Stats{Why: cmp.Or(o.Before, "it is being opened")},
 		wake: make(chan struct{}, 1), flush: make(chan chan struct{}), broken: make(chan error, 1),
 		ended: make(chan struct{}),
 	}

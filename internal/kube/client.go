@@ -56,7 +56,14 @@ type Options struct {
 	// may block. Nil: not called.
 	OnLent  func(LentNode)
 	OnBatch func()
+	// OnMode is called with the Node's annotation AnnMode when the Node is first seen and when that changes; empty: it
+	// has none. Of a Node that is gone the last one counts. It may block. Nil: not called. It does not have the Node
+	// followed.
+	OnMode func(ctx context.Context, value string)
 }
+
+// AnnMode is the Node's annotation that says what the mode of the daemon is to be.
+const AnnMode = "quietcore.dev/mode"
 
 func (o *Options) followsNode() bool { return o.OnLabels != nil || o.OnLent != nil }
 
@@ -134,7 +141,7 @@ func New(o Options) (*Client, error) {
 	c := &Client{o: o, health: newHealth(&o), backoff: defaultBackoff(), after: time.After, qps: requestsPerSecond}
 	c.pods = newPods(o.Node, o.OnFacts)
 	c.pods.batch.changed = o.OnBatch
-	c.node = &node{name: o.Node, take: o.OnLabels, lent: o.OnLent, health: c.health}
+	c.node = &node{name: o.Node, take: o.OnLabels, lent: o.OnLent, mode: o.OnMode, health: c.health}
 	c.queue = newQueue(o.Node, o.Now, func() { o.Report(partEvents, resultDropped) })
 	if o.OnFacts != nil {
 		c.health.expect(partPods)

@@ -76,6 +76,9 @@ func slimNode(raw []byte) (object, error) {
 		return object{}, err
 	}
 	o := object{ObjectMeta: identity(&n.Metadata)}
+	if mode, ok := n.Metadata.Annotations[AnnMode]; ok {
+		o.Annotations = map[string]string{AnnMode: mode}
+	}
 	o.Labels = map[string]string{}
 	for k, v := range n.Metadata.Labels {
 		if strings.HasPrefix(k, labelPrefix) {

@@ -15,6 +15,8 @@ type node struct {
 	health *health
 	labels map[string]string // last reported; nil: never seen
 	lent   func(LentNode)    // nil: not used
+	mode   func(context.Context, string)
+	said   *string // the mode last reported; nil: never seen
 	uid    atomic.Pointer[types.UID]
 }
 
@@ -26,6 +28,10 @@ func (n *node) put(ctx context.Context, o *object) {
 	n.uid.Store(&o.UID)
 	if n.lent != nil {
 		n.lent(o.lent)
+	}
+	if said := o.Annotations[AnnMode]; n.mode != nil && (n.said == nil || *n.said != said) {
+		n.said = &said
+		n.mode(ctx, said)
 	}
 	if n.take == nil {
 		return

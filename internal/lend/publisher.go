@@ -127,6 +127,7 @@ type attempts struct {
 type inbox struct {
 	offer     int64
 	offered   time.Time // zero: never
+	also      bool      // Koordinator's resource is published too
 	withdrawn bool
 	node      kube.LentNode // zero: not seen, or gone
 	seen      bool          // node was observed
@@ -160,6 +161,7 @@ func New(o Options) *Publisher {
 		o: o, wake: make(chan struct{}, 1),
 		written:  written{granted: none(), sent: none(), renewIn: RenewEvery},
 		attempts: attempts{repairs: rate.NewLimiter(rate.Every(repairEvery), repairBurst)},
+		inbox:    inbox{also: o.AlsoKoordinator},
 		state:    "the Node was not seen yet", published: Published{Own: absent, Koordinator: absent},
 	}
 }
@@ -184,6 +186,17 @@ func (p *Publisher) Withdraw() {
 	p.mu.Lock()
 	news := !p.inbox.withdrawn
 	p.inbox.withdrawn, p.inbox.offered = true, time.Time{}
+	p.mu.Unlock()
+	if news {
+		p.Changed()
+	}
+}
+
+// AlsoKoordinator says whether the CPUs are also published as Koordinator's resource.
+func (p *Publisher) AlsoKoordinator(also bool) {
+	p.mu.Lock()
+	news := p.inbox.also != also
+	p.inbox.also = also
 	p.mu.Unlock()
 	if news {
 		p.Changed()
@@ -321,7 +334,7 @@ func (p *Publisher) plan(now time.Time, in inbox, d demand, known bool) task {
 	have, torn := amountsIn(p.node)
 	mine := ours(p.node)
 	p.adopt(have, mine)
-	t := task{demand: d, touch: [resources]bool{own: true, koordinator: p.o.AlsoKoordinator || mine[koordinator]}}
+	t := task{demand: d, touch: [resources]bool{own: true, koordinator: in.also || mine[koordinator]}}
 	if !known { // withdrawn: kubelet ignores a missing resource of ours, even if pods request it
 		t.touch[koordinator] = false
 	}
@@ -404,7 +417,7 @@ func (p *Publisher) want(now time.Time, in inbox, t *task) amounts {
 				want[i] = max(was, t.demand.bound[i])
 			}
 		}
-		if p.o.AlsoKoordinator && want[koordinator] == absent {
+		if in.also && want[koordinator] == absent {
 			want[koordinator] = p.koordinatorRest(t.demand)
 		}
 		return want
@@ -422,7 +435,7 @@ func (p *Publisher) want(now time.Time, in inbox, t *task) amounts {
 	}
 	free := t.demand.free(t.offer)
 	want[own] = t.demand.bound[own] + free
-	if p.o.AlsoKoordinator {
+	if in.also {
 		want[koordinator] = t.demand.bound[koordinator] + free
 	} else {
 		want[koordinator] = p.koordinatorRest(t.demand)

@@ -160,6 +160,14 @@ func (m *Metrics) CPICounting(yes bool, containerSeries int) {
 	c.counting, c.most = yes, containerSeries/perContainer
 }
 
+// CPIStopped says that nothing is counted any more, until CPICounting says otherwise.
+func (m *Metrics) CPIStopped() {
+	m.CPICounting(false, 0)
+	m.CPIJobs(0, nil)
+	m.CPIDetector(func() Detection { return Detection{} })
+	m.CPIClusterSpecs(nil)
+}
+
 // CPIWindow records a window.
 func (m *Metrics) CPIWindow(w *CPIWindow) {
 	c := m.cpi

@@ -198,7 +198,8 @@ func (m *Metrics) enforcement() {
 		callResults())
 	m.enforced.saves = m.counter("state_save_total", "Writes of the state file.", "result", saveResults())
 	m.enforced.reloadOK = m.gauge("config_last_reload_successful",
-		"0 after a bad configuration file: the one before is in force.")
+		"0 after a bad configuration file, with which the one before is in force, or one of which something waits "+
+			"for a restart.")
 	m.enforced.reloadTime = m.gauge("config_last_reload_success_timestamp_seconds",
 		"When a good configuration file was read last, by the node's clock.")
 }

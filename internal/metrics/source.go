@@ -39,7 +39,11 @@ type Stats struct {
 	// RestartRequired counts the changed configuration keys that need a restart.
 	RestartRequired int
 
-	Modes   Modes
+	Modes Modes
+	// Source is who says what the mode is: file, command or annotation. Undoing means that what was enforced before
+	// is still being undone.
+	Source  string
+	Undoing bool
 	Lending *Lending // nil: idle CPUs are neither lent nor taken back
 }
 
@@ -117,7 +121,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 type stateDescs struct {
 	unannounced, connected, poolCPUs, poolContainers, cpus, unpinned, capped, overdue, floor *prometheus.Desc
-	unsaved, stale, restart, modes, lending, halted, kept, waiting                           *prometheus.Desc
+	unsaved, stale, restart, modes, mode, undoing, lending, halted, kept, waiting            *prometheus.Desc
 	claims                                                                                   *prometheus.Desc
 }
 
@@ -149,8 +153,12 @@ func descs() stateDescs {
 				"not published."),
 		restart: desc("config_restart_required",
 			"Keys that the configuration file has changed and that wait for a restart: quietcore status names them."),
-		modes: desc("config_info", "Always 1. What the configuration lets the parts do, as of the daemon's start.",
+		modes: desc("config_info", "Always 1. What the configuration lets the parts do now.",
 			"mode", "cpi", "reclaim", "suppression"),
+		mode: desc("mode_info", "Always 1. The mode in force, and who says so: file, command (quietcore mode) or "+
+			"annotation (of the Node).", "mode", "source"),
+		undoing: desc("mode_undoing",
+			"1 while what was enforced before the mode became observe is still being undone."),
 		lending: lendingDesc(),
 		halted:  haltedDesc(),
 	}
@@ -160,7 +168,7 @@ func (c *stateCollector) Describe(ch chan<- *prometheus.Desc) {
 	d := descs()
 	for _, one := range []*prometheus.Desc{d.connected, d.poolCPUs, d.poolContainers, d.cpus, d.unpinned,
 		d.unannounced, d.capped,
-		d.overdue, d.floor, d.unsaved, d.stale, d.restart, d.modes, d.lending, d.halted, d.kept,
+		d.overdue, d.floor, d.unsaved, d.stale, d.restart, d.modes, d.mode, d.undoing, d.lending, d.halted, d.kept,
 		d.waiting, d.claims} {
 		ch <- one
 	}
@@ -199,6 +207,8 @@ func (c *stateCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(d.stale, s.Stale.Seconds())
 	send(d.restart, s.RestartRequired)
 	send(d.modes, 1, s.Modes.Mode, s.Modes.CPI, s.Modes.Reclaim, s.Modes.Suppression)
+	send(d.mode, 1, s.Modes.Mode, s.Source)
+	gauge(d.undoing, number(s.Undoing))
 	if s.Lending != nil {
 		s.Lending.each(func(what string, cpus float64) { gauge(d.lending, cpus, what) })
 		gauge(d.halted, number(s.Lending.Halted))

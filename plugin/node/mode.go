@@ -29,7 +29,8 @@ type mode struct {
 const withdrawFor = 10 * time.Minute
 
 func newMode(o *Options) mode {
-	return mode{observe: o.Observe, released: o.Observe, still: o.Observe, stores: o.Stores && !o.Observe}
+	silent := o.Observe && !o.Undo
+	return mode{observe: o.Observe, released: silent, still: silent, stores: o.Stores && !silent}
 }
 
 // carriesOut reports whether what is decided now is written.
@@ -38,10 +39,7 @@ func (c *Core) carriesOut() bool { return c.o.Tree.Writes && !c.mode.observe }
 func (c *Core) setMode(in Mode) {
 	switch {
 	case in.Observe:
-		if !c.mode.observe {
-			c.mode.observe, c.mode.giveUp = true, c.now.Add(withdrawFor)
-		}
-		c.mode.released = false
+		c.mode.observe, c.mode.released = true, false
 	case c.mode.observe:
 		c.mode.observe, c.mode.stores = false, c.o.Stores
 		c.saving.dirty = true
@@ -57,7 +55,7 @@ func (c *Core) endLimits() {
 	c.mode.released = true
 	c.take(policy.Released{}, nil)
 	if last := c.writer.put(batch{}); !c.mode.still {
-		c.mode.undo = last
+		c.mode.undo, c.mode.giveUp = last, c.now.Add(withdrawFor)
 	}
 }
 

@@ -196,8 +196,7 @@ func TestUndoingIsGivenUp(t *testing.T) {
 // released.
 func TestTheNextDaemonUndoesTheRest(t *testing.T) {
 	s, rules := incident(t)
-	s.restart(true, func(o *Options) { rules.BEIdle = false; o.Config = rules })
-	s.step(Mode{Observe: true})
+	s.restart(true, func(o *Options) { rules.BEIdle = false; o.Config, o.Observe, o.Undo = rules, true, true })
 	s.synchronize()
 	s.settle()
 	s.wantQuota("batch-main", policy.NoLimit)
@@ -223,6 +222,17 @@ func TestAnObserverEnforcesOnceItIsTold(t *testing.T) {
 	s.apart("once it enforces")
 	if !s.savedOwner(lsr("db", 4000)) {
 		t.Error("the owner is not saved")
+	}
+}
+
+// A daemon that writes no cgroups has nothing to undo.
+func TestWithoutCgroupsThereIsNothingToUndo(t *testing.T) {
+	s := newStepped(t, func(o *Options) { o.Tree.Writes = false })
+	s.up(burstable("web"))
+	s.step(Mode{Observe: true})
+	s.settle()
+	if now := s.core.Status(); !now.Observing || now.Withdrawing {
+		t.Errorf("the status is %+v", now)
 	}
 }
 

@@ -18,8 +18,9 @@ type Options struct {
 	Saved    state.Snapshot // what the last daemon saved
 	Tree     TreeOptions
 	Stores   bool // there is a state file
-	// Observe writes nothing from the start; see Mode.
-	Observe bool
+	// Observe carries out no decision from the start; see Mode. With Undo, what an earlier daemon enforced is undone
+	// first; else nothing is written at all.
+	Observe, Undo bool
 
 	// Facts is what the API server has on a pod, ok false while that is not known. Notify gets
 	// what operators should see. Changed is called when the snapshot has changed. None of them

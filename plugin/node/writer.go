@@ -307,7 +307,7 @@ func (w *writer) turn() bool {
 		if !w.c.o.Tree.Writes || w.c.mode.still { // otherwise they are written once all owners are known
 			w.limits.clear()
 		}
-		return false
+		return w.withdrawn()
 	}
 	return !w.retry.failed && w.write(cgroup.Grow) || w.writeLimits() || w.readBack() || w.auditSome() || w.withdrawn()
 }

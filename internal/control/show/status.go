@@ -130,6 +130,9 @@ func notes(s *control.Status) []string {
 	if !s.Connected || !s.Synchronised {
 		list = append(list, "not connected to the runtime: what is shown is what was known last")
 	}
+	if m := s.Mode; m != nil && (m.Mode != "enforce" || m.Source != "file" || m.Resuming) {
+		list = append(list, modeText(m))
+	}
 	if s.Unseen != "" {
 		list = append(list, metrics.FeatureCgroups+": "+s.Unseen)
 	}
