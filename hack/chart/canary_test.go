@@ -118,8 +118,8 @@ func TestCanariesDifferInLending(t *testing.T) {
 	if labels.SelectorFromSet(b.Spec.Selector.MatchLabels).Matches(labels.Set(a.Spec.Template.Labels)) {
 		t.Error("the canary's DaemonSet selects the pods of the other")
 	}
-	if key := "quietcore.dev/restart-keys"; a.Spec.Template.Annotations[key] == b.Spec.Template.Annotations[key] {
-		t.Errorf("%s is the same: a change of the canary's lending would not restart it", key)
+	if key := "quietcore.dev/restart-keys"; a.Spec.Template.Annotations[key] != b.Spec.Template.Annotations[key] {
+		t.Errorf("%s differs: a change of the canary's lending would restart it, which takes it over", key)
 	}
 	b.Name, b.Spec.Selector, b.Spec.Template.Labels = a.Name, a.Spec.Selector, a.Spec.Template.Labels
 	b.Spec.Template.Annotations = a.Spec.Template.Annotations
