@@ -81,9 +81,11 @@ type resourceSlice struct {
 }
 
 // offer has the daemon offer CPUs, and makes what pods claim them by.
-func (c *claiming) offer(ctx context.Context) error {
+func (c *claiming) offer(ctx context.Context) error { return c.offerBy(ctx, claimConfig) }
+
+func (c *claiming) offerBy(ctx context.Context, config map[string]any) error {
 	began := time.Now()
-	if err := c.restartDaemon(ctx, claimConfig); err != nil {
+	if err := c.restartDaemon(ctx, config); err != nil {
 		return err
 	}
 	what, err := c.published(ctx)

@@ -67,6 +67,7 @@ var (
 		{Name: "claims", Run: claims},
 		{Name: "claims-smoke", Run: claimsSmoke},
 		{Name: "mix", Run: mix},
+		{Name: "claims-counted", Run: claimsCounted},
 		{Name: "scheduler", Run: scheduler},
 	}
 	withChart = []proof{

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,7 +120,7 @@ func (p *Plane) startAll(ctx context.Context, ports []int) error {
 		"--root-ca-file="+p.path("ca.crt")); err != nil {
 		return err
 	}
-	return p.run("kube-scheduler", "--kubeconfig="+p.path("scheduler.conf"), "--leader-elect=false", "--secure-port=0")
+	return p.run(scheduler, "--kubeconfig="+p.path("scheduler.conf"), "--leader-elect=false", "--secure-port=0")
 }
 
 func (p *Plane) serverCommand(etcd string) []string {
@@ -283,6 +284,43 @@ func (p *Plane) StartServer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyLimit)
 	defer cancel()
 	return p.server.ready(ctx, func(ctx context.Context) error { return p.Get(ctx, "/readyz", nil) })
+}
+
+// SetGates starts the API server and kube-scheduler anew with feature gates, such as "A=true,B=false"; empty: with
+// those of their version.
+func (p *Plane) SetGates(ctx context.Context, gates string) error {
+	if err := p.StopServer(); err != nil {
+		return err
+	}
+	p.server.argv = withGates(p.server.argv, gates)
+	if err := p.StartServer(ctx); err != nil {
+		return err
+	}
+	for _, c := range p.children {
+		if c.name != scheduler {
+			continue
+		}
+		if err := c.stop(stopLimit); err != nil {
+			return err
+		}
+		c.argv = withGates(c.argv, gates)
+		if err := c.start(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const scheduler = "kube-scheduler"
+
+// withGates is a command with these feature gates and no others.
+func withGates(argv []string, gates string) []string {
+	const flag = "--feature-gates="
+	out := slices.DeleteFunc(slices.Clone(argv), func(arg string) bool { return strings.HasPrefix(arg, flag) })
+	if gates != "" {
+		out = append(out, flag+gates)
+	}
+	return out
 }
 
 // StopServer stops the API server; everything else continues.
