@@ -16,6 +16,8 @@ import (
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/containerd/ttrpc"
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/quietcore/quietcore/plugin/node"
 )
 
 const (
@@ -30,7 +32,7 @@ func (p *Plugin) connect(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.beginEnforcing(ctx)
 		err := p.attempt(ctx)
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || p.runner.put(ctx, node.Lost{}) != nil {
 			return
 		}
 		if errors.Is(err, errAgain) {

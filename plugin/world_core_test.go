@@ -183,7 +183,9 @@ func (l *simulatedLife) perform(e *node.Effect) {
 func (s *simulated) Call(r *sim.Request) {
 	l := s.life
 	switch r.Kind {
-	case sim.Connected, sim.Lost:
+	case sim.Connected:
+	case sim.Lost:
+		l.step(node.Lost{})
 	case sim.Tick:
 		l.step(node.Tick{})
 	case sim.Audit:

@@ -57,6 +57,8 @@ func (c *Core) claimBlocked(w *claimWaiter) error {
 		return errors.New("what was decided about the claim is not saved yet")
 	case w.cpus.IsEmpty() || !c.carriesOut():
 		return nil
+	case c.takeover.lost:
+		return fmt.Errorf("the runtime is not connected, and may start pods on CPUs %s", w.cpus)
 	case c.takeover.open || c.machine.Unread() > 0:
 		return fmt.Errorf("CPUs %s may be in use by pods that ran before and are not read yet", w.cpus)
 	case c.writer.topo.Online() != c.machine.Topology().Online():

@@ -60,6 +60,8 @@ type (
 	Audit struct{}
 	Round struct{}
 	Wake  struct{}
+	// Lost: the runtime's connection has ended. Until the next Synchronize it starts what it wants where it wants.
+	Lost struct{}
 )
 
 // Verify asks for a container's cgroup to be read back.
@@ -80,6 +82,7 @@ func (Tick) in()     {}
 func (Audit) in()    {}
 func (Round) in()    {}
 func (Wake) in()     {}
+func (Lost) in()     {}
 func (Verify) in()   {}
 func (Recheck) in()  {}
 func (Stopping) in() {}
@@ -153,6 +156,8 @@ func (c *Core) handle(in In) {
 		c.presence.stopping(in.Pod)
 	case Mode:
 		c.setMode(in)
+	case Lost:
+		c.takeover.open, c.takeover.lost = true, true
 	case Wake:
 	}
 }

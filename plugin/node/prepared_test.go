@@ -270,3 +270,49 @@ func TestARebuiltMachineHasTheClaimsThatWereDecided(t *testing.T) {
 		})
 	}
 }
+
+// While the runtime is not connected it starts pods anywhere: a claim waits for its list.
+func TestAClaimWaitsForPodsThatStartedWithoutAConnection(t *testing.T) {
+	s := newStepped(t)
+	narrowing := at(Write, "kubepods/burstable")
+	s.hangs = narrowing
+	r := s.prepare("app", time.Time{})
+	s.pass(saveDelay)
+	s.wantHanging(1, "the pool's narrowing")
+	s.step(Lost{})
+	s.hangs = nil
+	s.resume()
+	s.pass(time.Second)
+	if _, answered := s.replies[r]; answered {
+		t.Fatal("it is answered although pods may start on its CPUs")
+	}
+	db := lse("db", 4000)
+	s.pods[db.UID], s.ctrs["db-main"] = db, mainOf(db)
+	s.kernel.Mkdir(db.CgroupParent, 0)
+	s.kernel.Mkdir(mainOf(db).CgroupPath, 1)
+	s.synchronize()
+	s.settle()
+	given := s.given(r)
+	if on, err := cpuset.Parse(s.on("db-main")); err != nil || on.Intersects(&given) {
+		t.Errorf("the claim has %s, and db is on %s", given, on)
+	}
+}
+
+// A list from before the connection was lost is none of what runs now.
+func TestAListFromBeforeTheConnectionWasLost(t *testing.T) {
+	s := newStepped(t)
+	s.up(burstable("web"))
+	s.hangs = isRead
+	s.synchronizeBy(s.now.Add(10 * time.Second))
+	s.step(Lost{})
+	s.hangs = nil
+	s.resume()
+	r := s.prepare("app", time.Time{})
+	s.pass(time.Second)
+	if _, answered := s.replies[r]; answered {
+		t.Fatal("it is answered although pods may start on its CPUs")
+	}
+	s.synchronize()
+	s.settle()
+	s.given(r)
+}

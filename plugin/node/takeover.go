@@ -27,9 +27,10 @@ type takeover struct {
 	// guessed are the containers, by ID, whose limits the policy has as they were answered, not as they were read.
 	guessed map[string]policy.Container
 	// open means that the policy does not have the runtime's latest list, in which may be pods that it does not
-	// know; gen is the writer's batch that has the pods of the last list that it has.
-	open bool
-	gen  uint64
+	// know; gen is the writer's batch that has the pods of the last list that it has. lost means that the runtime is
+	// not connected: what it lists next may have more pods.
+	open, lost bool
+	gen        uint64
 
 	taken       bool // running pods were taken over at least once: until then the file knows more than we do
 	ownersKnown bool // all owners were known at least once
@@ -61,7 +62,7 @@ func (t *takeover) begin(r *Request) {
 		t.c.reply(Reply{To: t.request, Err: context.Canceled})
 		t.request, t.current = nil, nil
 	}
-	t.open = true
+	t.open, t.lost = true, false
 	t.c.o.At(failpoint.SyncBegun)
 	placed := podsOf(t.c.machine.Machine)
 	t.unread = map[string]bool{}
@@ -209,7 +210,8 @@ func (t *takeover) answer() {
 	} else {
 		t.current, t.reads.news = current, true
 	}
-	t.once, t.open, t.gen = true, false, t.c.writer.inbox.last
+	t.once, t.open, t.gen = true, t.lost, t.c.writer.inbox.last
+	t.c.waitForAll() // what is listed may run on CPUs that a claim waits for
 	t.c.presence.roundDue = true
 	t.c.reply(Reply{To: r})
 }
