@@ -80,6 +80,9 @@ const (
 type ownClaim struct {
 	asked ClaimPrepared
 	parts []*pod
+	// named means that the runtime has named a container that has it: those that it names without it do not have it,
+	// also where that container has ended.
+	named bool
 }
 
 // preparing is a claim with what its requests get; nil: such a request has CPUs.
@@ -238,6 +241,9 @@ func (m *Machine) prepareClaim(v *verdict, e ClaimPrepared) {
 // enterClaim enters a claim with the CPUs that its requests have.
 func (m *Machine) enterClaim(c *ownClaim) {
 	m.claims[c.asked.UID] = c
+	for _, p := range m.pods {
+		c.named = c.named || p.names(c)
+	}
 	changed := false
 	for i, p := range c.parts {
 		m.claimants[ClaimDevice(c.asked.UID, i)] = &p.holder
@@ -458,8 +464,21 @@ func (m *Machine) ofClaim(p *pod, name string) []*holder {
 	return list
 }
 
-// names reports whether some container of a pod is known to have a claim.
+// nameClaims records that the runtime says which containers have some claims.
+func (m *Machine) nameClaims(devices []string) {
+	for _, device := range devices {
+		if h := m.claimants[device]; h != nil && !h.pod.claim.named {
+			h.pod.claim.named = true
+			m.claimChanged(h.pod.claim)
+		}
+	}
+}
+
+// names reports whether some container of a pod, or another one before it, is known to have a claim.
 func (p *pod) names(c *ownClaim) bool {
+	if c.named {
+		return true
+	}
 	devices := c.devices()
 	for name, of := range p.claims {
 		if name != "" && slices.ContainsFunc(of, func(d string) bool { return slices.Contains(devices, d) }) {
@@ -492,6 +511,8 @@ type RecoveredClaim struct {
 	ClaimPrepared
 	Since time.Time   `json:"since"`
 	Given []Recovered `json:"given"` // for each request
+	// Named means that the runtime has named a container that has the claim.
+	Named bool `json:"named,omitempty"`
 }
 
 // recoverableClaims are what the claims must find again after a restart.
@@ -499,7 +520,7 @@ func (m *Machine) recoverableClaims() []RecoveredClaim {
 	var list []RecoveredClaim
 	for _, uid := range sortedKeys(m.claims) {
 		c := m.claims[uid]
-		r := RecoveredClaim{ClaimPrepared: c.asked, Since: c.parts[0].createdAt}
+		r := RecoveredClaim{ClaimPrepared: c.asked, Since: c.parts[0].createdAt, Named: c.named}
 		for _, p := range c.parts {
 			given := Recovered{From: fromState, Degraded: p.degraded}
 			given.owning(p.grant, p.in.reasons)
@@ -519,7 +540,7 @@ func (m *Machine) recoverClaims(list []RecoveredClaim) {
 		if m.claims[r.UID] != nil || r.check() != nil || len(r.Given) != len(r.Requests) {
 			continue
 		}
-		c, view := &ownClaim{asked: r.ClaimPrepared}, m
+		c, view := &ownClaim{asked: r.ClaimPrepared, named: r.Named}, m
 		for i := range r.Requests {
 			p, _ := m.newPart(c, i) // what it may own was decided before
 			p.createdAt, p.degraded = r.Since, r.Given[i].Degraded

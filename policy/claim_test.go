@@ -3,6 +3,7 @@ package policy
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -558,5 +559,41 @@ func TestOwnersLeaveTheFloorBesideTheShare(t *testing.T) {
 	giving(t, m, prepared("y", "0-7", 2))
 	if got := m.Snapshot().Shared.Count(); got != 2 {
 		t.Errorf("the shared pool has %d CPUs", got)
+	}
+}
+
+// A runtime that has named one container with a claim names all: a restart while that container is gone does not put
+// the pod's others on the claim's CPUs.
+func TestARestartWithoutTheContainerThatHasTheClaim(t *testing.T) {
+	m := machineOf(t, 2, 4, Config{})
+	step := stepper(t, m)
+	for _, e := range []Event{prepared("x", "0-7", 2, "ml"), runs("main", ClaimDevice("x", 0)), runs("side")} {
+		step(e)
+	}
+	if !m.Checkpoint().Claims[0].Named {
+		t.Fatal("it is not saved that the runtime names the containers")
+	}
+	text, err := json.Marshal(m.Checkpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved Synchronized
+	if err := json.Unmarshal(text, &saved); err != nil {
+		t.Fatal(err)
+	}
+	saved.Containers = slices.DeleteFunc(saved.Containers, func(c Container) bool { return c.Name == "main" })
+	for i := range saved.Pods {
+		saved.Pods[i].Claims = nil
+	}
+	again := machineOf(t, 2, 4, Config{})
+	stepper(t, again)(saved)
+	s := again.Snapshot()
+	for _, v := range s.Containers {
+		if cpus := s.CPUs(v); v.Name != "side" || cpus != s.Shared {
+			t.Errorf("container %s runs on %s, the shared pool is %s", v.Name, cpus, s.Shared)
+		}
+	}
+	if len(s.Containers) != 1 {
+		t.Errorf("there are %d containers", len(s.Containers))
 	}
 }

@@ -109,6 +109,7 @@ func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 	}
 	if p.containers[in.Name] == c {
 		m.takeClaims(p, in.Name, in.Claims)
+		m.nameClaims(in.Claims)
 	}
 	if !p.several && len(p.containers) > 1 {
 		p.several = true

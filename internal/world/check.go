@@ -294,6 +294,9 @@ func (w *World) intruders(broken Property, p *Pod, own cpuset.Set, tasks []task)
 		if broken != PropStart {
 			on.RemoveSet(&t.ctr.fallback)
 		}
+		if broken == PropMove && t.ctr.lends(p, on) {
+			continue
+		}
 		if t.ctr.uses(p) || on.IsEmpty() || p.admits(t.ctr.Pod) {
 			continue
 		}
@@ -328,7 +331,7 @@ func (w *World) checkBeside(c *Container) {
 		if !p.live() || c.uses(p) || p == c.Pod && !p.Mixed || p.admits(c.Pod) {
 			continue
 		}
-		if on := w.kept(p).And(may); !on.IsEmpty() {
+		if on := w.kept(p).And(may); !on.IsEmpty() && !c.lends(p, on) {
 			w.violate(PropBeside, "%s owns %s, but %s may start on %s", p.Name, p.grant, c.ID, on)
 		}
 	}

@@ -404,6 +404,7 @@ func (w *World) daemon(c Choice) bool {
 		w.alive = true
 		saved := w.disk.load(w.clock().Add(w.jump), w.elapsed)
 		w.revokeUnrecorded(saved.Places(), false)
+		w.readClaims(&saved)
 		w.shell.Start(saved)
 	case c.Do == "kill" && w.alive:
 		w.shell.Kill()

@@ -24,6 +24,9 @@ type Claim struct {
 	refused  int      // times
 	ended    bool     // the pod is gone
 	lost     bool     // with the state file: until it is prepared again, nobody knows what it has
+	// seen means that the daemon has seen a container with it, or has read of one. Until then it puts all of the pod's
+	// containers on its CPUs.
+	seen bool
 }
 
 const (
@@ -53,6 +56,33 @@ func (c *Container) has(claim *Claim) bool {
 // uses reports whether a container runs on the CPUs of an owner by right.
 func (c *Container) uses(owner *Pod) bool {
 	return c.Pod == owner && c.owns() || c.Pod.claim != nil && c.Pod.claim.Holder == owner && c.has(c.Pod.claim)
+}
+
+// seeContainer records that the daemon knows of a container.
+func (c *Container) seeContainer() {
+	if claim := c.Pod.claim; c.has(claim) {
+		claim.seen = true
+	}
+}
+
+// readClaims records which claims have a container of which a new daemon reads.
+func (w *World) readClaims(saved *state.Snapshot) {
+	for _, c := range w.node.claims {
+		c.seen = slices.ContainsFunc(saved.Claims, func(r policy.RecoveredClaim) bool {
+			return r.UID == c.UID() && r.Named
+		})
+	}
+}
+
+// lends reports whether a container has been put on the CPUs of its pod's claim because no daemon knew which container
+// has it, and has not left them yet.
+func (c *Container) lends(owner *Pod, on cpuset.Set) bool {
+	claim := c.Pod.claim
+	if claim == nil || claim.Holder != owner {
+		return false
+	}
+	c.lent = !on.IsEmpty() && (c.lent || !claim.seen)
+	return c.lent
 }
 
 // owners are the pods, and what stands for the claims.
@@ -148,7 +178,8 @@ func (w *World) claimPrepared(c *Claim, a Answer) {
 	}
 	fresh := !c.prepared || c.lost
 	c.prepared, c.lost = true, false
-	if cpus.Count() != c.CPUs || !cpus.SubsetOf(&c.Device) {
+	mayLack := c.pod.phase != wanted && h.excused // the shared pool has taken some of a pod that runs
+	if cpus.Count() != c.CPUs && !(mayLack && cpus.Count() < c.CPUs) || !cpus.SubsetOf(&c.Device) {
 		w.violate(PropGrant, "%s asks for %d CPUs of %s and is given %s", h.Name, c.CPUs, c.Device, cpus)
 	}
 	if !fresh {

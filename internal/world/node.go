@@ -86,6 +86,7 @@ type Container struct {
 	created  time.Time
 	early    bool // it was created before the daemon knew all owners
 	isolated bool // it has been off the CPUs of all owners
+	lent     bool // it is on its pod's claim's CPUs: see lends
 	// limitLost means that nothing shows kubelet's limit any more: see loseLimits.
 	limitLost bool
 	// fallback are the CPUs that it uses since all CPUs of a mask above it went offline.

@@ -297,6 +297,11 @@ func (w *World) answered(a Answer) {
 		for _, p := range a.To.Pods {
 			p.unannounced = p.unannounced && !n.synced
 		}
+		if n.synced {
+			for _, c := range a.To.Containers {
+				c.seeContainer()
+			}
+		}
 	case RunPod:
 		w.sandboxAnswered(a)
 	case Create:
@@ -352,6 +357,7 @@ func (w *World) createAnswered(a Answer) {
 		w.checkStart(c, cpuset.Set{})
 		w.checkClaimed(c)
 		w.checkBeside(c)
+		c.seeContainer()
 	}
 	w.kernel.Mkdir(c.Path(), 0)
 	if err := w.apply(c.Path(), c.values()); err != nil {

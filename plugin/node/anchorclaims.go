@@ -39,6 +39,9 @@ func (a *anchor) putBackClaims(s *policy.Synchronized, broken *policy.Synchroniz
 	for i := range s.Claims {
 		c := &s.Claims[i]
 		c.Given = slices.Clone(c.Given)
+		c.Named = c.Named || slices.ContainsFunc(broken.Claims, func(o policy.RecoveredClaim) bool {
+			return o.UID == c.UID && o.Named
+		})
 		for j, was := range a.claims[c.UID] {
 			if j < len(c.Given) && !was.IsEmpty() && (c.Given[j].CPUs == nil || !keeps(&was, c.Given[j].CPUs, online)) {
 				c.Given[j] = policy.Recovered{From: "kernel", CPUs: &was}

@@ -73,6 +73,49 @@ func (c *Core) claimBlocked(w *claimWaiter) error {
 	return nil
 }
 
+// errTaken is why a claim is not prepared that lost CPUs before any pod had it.
+var errTaken = errors.New("its CPUs went to the shared pool, which had none left")
+
+// followClaim compares the answer about a claim that is prepared with what the claim has by now: the shared pool may
+// have taken CPUs, its last ones being offline. If a pod has the claim, the answer is what is left. If none has, the
+// claim is taken back, and decided anew when kubelet asks again: no pod starts with less than it asks for.
+func (c *Core) followClaim(w *claimWaiter) error {
+	e, prepares := w.reply.To.Event.(policy.ClaimPrepared)
+	if !prepares {
+		return nil
+	}
+	now := c.machine.anchor.claims[e.UID]
+	if lacks(&e, now) {
+		err := c.take(policy.ClaimUnprepared{UID: e.UID, IfUnused: true}, nil).err
+		var has *policy.Refusal
+		switch {
+		case err == nil:
+			return errTaken
+		case !errors.As(err, &has):
+			return err
+		}
+	}
+	if slices.Equal(now, w.reply.Claim) {
+		return nil
+	}
+	w.reply.Claim, w.cpus, w.gen, w.unsaved = now, cpuset.Set{}, c.writer.inbox.last, true
+	for i := range now {
+		w.cpus.AddSet(&now[i])
+	}
+	c.saving.now(func() { w.unsaved = false })
+	return c.claimBlocked(w)
+}
+
+// lacks reports whether a claim has less than it asks for.
+func lacks(e *policy.ClaimPrepared, has []cpuset.Set) bool {
+	for i := range e.Requests {
+		if len(has) <= i || has[i].Count() < e.Requests[i].CPUs {
+			return true
+		}
+	}
+	return false
+}
+
 // releaseClaims answers what can be answered, and what has waited for too long: the claim keeps its CPUs, and kubelet
 // asks again.
 func (c *Core) releaseClaims() {
@@ -80,8 +123,11 @@ func (c *Core) releaseClaims() {
 		c.part("answering about a claim", func() {
 			c.unfinished.request, w.ended = w.reply.To, true // in case it panics
 			err := c.claimBlocked(w)
+			if err == nil {
+				err = c.followClaim(w)
+			}
 			deadline := w.reply.To.Deadline
-			if err != nil && (deadline.IsZero() || c.now.Before(deadline)) {
+			if err != nil && (deadline.IsZero() || c.now.Before(deadline)) && !errors.Is(err, errTaken) {
 				w.ended = false
 				return
 			}

@@ -316,3 +316,46 @@ func TestAListFromBeforeTheConnectionWasLost(t *testing.T) {
 	s.settle()
 	s.given(r)
 }
+
+// The shared pool takes CPUs of a claim that is being prepared, since its last ones went offline. No pod has the claim:
+// it is given back, and fits or does not when it is asked for again. If a pod has it, the answer is what is left.
+func TestAClaimThatLosesCPUsBeforeItIsAnswered(t *testing.T) {
+	for _, runs := range []bool{false, true} {
+		s := newStepped(t)
+		s.up(lse("small", 2000), lse("large", 8000))
+		p, c := claimPod("app")
+		if runs {
+			s.given(s.prepare("app", time.Time{}))
+			s.sandbox(p)
+			s.step(&Request{Event: policy.ContainerCreate{Pod: p, Container: c}, Pod: p.UID})
+			s.settle()
+		}
+		s.hangs = isSave
+		r := s.prepare("app", time.Time{})
+		s.pass(saveDelay)
+		shared := s.core.Snapshot().Shared
+		s.step(&Request{Event: policy.Hardware{Online: s.topo.Online().Minus(shared)}})
+		var took cpuset.Set
+		took.AddSet(&s.core.machine.anchor.claims["c1"][0])
+		if took.Count() != 2 {
+			t.Fatalf("the claim has %s, the shared pool is %s: the test shows nothing", took, s.core.Snapshot().Shared)
+		}
+		s.hangs = nil
+		s.resume()
+		s.pass(2 * time.Second)
+		if runs {
+			if given := s.given(r); given != took || len(s.savedClaims()) != 1 {
+				t.Errorf("given %s, has %s, saved %v", given, took, s.savedClaims())
+			}
+			continue
+		}
+		var busy *policy.Refusal
+		if err := s.replies[r].Err; !errors.As(err, &busy) || busy.Code != policy.Busy {
+			t.Errorf("answered %v: %v", s.replies[r].Claim, err)
+		}
+		s.settle()
+		if len(s.savedClaims()) != 0 || len(s.core.machine.anchor.claims) != 0 {
+			t.Errorf("the file has %v", s.savedClaims())
+		}
+	}
+}
