@@ -32,19 +32,17 @@ func (p *Plugin) connect(ctx context.Context) {
 	for ctx.Err() == nil {
 		p.beginEnforcing(ctx)
 		err := p.attempt(ctx)
-		if ctx.Err() != nil || p.runner.put(ctx, node.Lost{}) != nil {
+		if ctx.Err() != nil || p.connected.Swap(false) && p.runner.put(ctx, node.Lost{}) != nil {
 			return
 		}
 		if errors.Is(err, errAgain) {
 			p.synchronised.Store(false)
-			p.connected.Store(false)
 			continue
 		}
 		result := "error"
 		if p.synchronised.Swap(false) {
 			back, result = leastBackOff, "lost"
 		}
-		p.connected.Store(false)
 		p.o.Metrics.Connection(result)
 		wait := time.Duration((0.5 + p.o.Clock.Jitter()/2) * float64(back))
 		p.o.Log.Warn("not connected to the runtime; containers keep running where they are", "socket", p.o.Socket,
