@@ -265,6 +265,10 @@ func checkVariable(t *testing.T, prom promtest.Server, name, definition string) 
 	}
 }
 
+// twice is what Prometheus says of a rule that it evaluated again for the same moment: a tick of its own that came late
+// is followed by one that comes early. The next evaluation is of another moment.
+const twice = "duplicate sample for timestamp"
+
 // noBadRule asks Prometheus whether it could evaluate every rule.
 func noBadRule(t *testing.T, prom promtest.Server) {
 	t.Helper()
@@ -279,7 +283,7 @@ func noBadRule(t *testing.T, prom promtest.Server) {
 		}
 		for _, g := range got.Groups {
 			for _, r := range g.Rules {
-				if r.Health == "unknown" {
+				if r.Health == "unknown" || strings.Contains(r.LastError, twice) {
 					return false
 				}
 			}
