@@ -19,10 +19,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
 
@@ -32,9 +35,12 @@ const binariesEnv = "QUIETCORE_KUBERNETES_BIN"
 
 // Plane is a real API server without anything behind it.
 type Plane struct {
-	t    *testing.T
-	host string
-	http *http.Client
+	t        *testing.T
+	host     string
+	http     *http.Client
+	bin, dir string
+	server   []string // kube-apiserver's arguments
+	stop     func()   // of it
 }
 
 func freePort(t *testing.T) string {
@@ -56,74 +62,99 @@ func binaries(t *testing.T) string {
 			return bin
 		}
 	}
-	built, err := filepath.Glob(filepath.Join("..", "..", ".cache", "e2e", "kubernetes-*-etcd-*", "kube-apiserver"))
-	if err != nil {
-		t.Fatal(err)
+	for _, up := range []string{"../..", "../../.."} { // packages are two or three folders below it
+		built, err := filepath.Glob(filepath.Join(up, ".cache", "e2e", "kubernetes-*-etcd-*", "kube-apiserver"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(built) > 0 {
+			return filepath.Dir(built[len(built)-1])
+		}
 	}
-	if len(built) == 0 {
-		t.Skipf("needs kube-apiserver and etcd: `make e2e-kubernetes-smoke` builds them, or set %s to their folder",
-			binariesEnv)
-	}
-	return filepath.Dir(built[len(built)-1])
+	t.Skipf("needs kube-apiserver and etcd: `make e2e-kubernetes-smoke` builds them, or set %s to their folder",
+		binariesEnv)
+	return ""
 }
 
 // Start runs an API server and its etcd until the test ends.
 func Start(t *testing.T) *Plane {
 	t.Helper()
-	bin := binaries(t)
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
+	p := &Plane{t: t, bin: binaries(t), dir: t.TempDir(), stop: func() {},
+		http: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
+	t.Cleanup(p.http.CloseIdleConnections)
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		t.Fatal(err)
 	}
-	accounts := file("accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
+	accounts := p.write("accounts.key", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY",
 		Bytes: x509.MarshalPKCS1PrivateKey(key)})))
 	client, peer, port := "http://127.0.0.1:"+freePort(t), "http://127.0.0.1:"+freePort(t), freePort(t)
-	run := func(name string, args ...string) {
-		log, err := os.Create(filepath.Join(dir, name+".log"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(filepath.Join(bin, name), args...)
-		cmd.Stdout, cmd.Stderr = log, log
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-			log.Close()
-			if t.Failed() {
-				text, _ := os.ReadFile(log.Name())
-				t.Logf("%s: %s", name, text[max(0, len(text)-3000):])
-			}
-		})
-	}
-	run("etcd", "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
+	p.host = "https://127.0.0.1:" + port
+	p.Run("etcd", "--data-dir="+filepath.Join(p.dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls="+client, "--advertise-client-urls="+client,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
-	run("kube-apiserver", "--etcd-servers="+client, "--bind-address=127.0.0.1", "--secure-port="+port, "--cert-dir="+
-		filepath.Join(dir, "certs"),
+	p.server = []string{"--etcd-servers=" + client, "--bind-address=127.0.0.1", "--secure-port=" + port,
+		"--cert-dir=" + filepath.Join(p.dir, "certs"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=RBAC",
 		"--disable-admission-plugins=ServiceAccount",
-		"--token-auth-file="+file("tokens", "admin,admin,admin,system:masters\n"),
+		"--token-auth-file=" + p.write("tokens", "admin,admin,admin,system:masters\n"),
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+accounts, "--service-account-signing-key-file="+accounts)
-	p := &Plane{t: t, host: "https://127.0.0.1:" + port,
-		http: &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}}
-	t.Cleanup(p.http.CloseIdleConnections)
+		"--service-account-key-file=" + accounts, "--service-account-signing-key-file=" + accounts}
+	p.Restart()
+	return p
+}
+
+// Restart starts the API server anew on the same data, with more arguments than it has by itself.
+func (p *Plane) Restart(more ...string) {
+	p.t.Helper()
+	p.stop()
+	p.stop = p.Run("kube-apiserver", slices.Concat(p.server, more)...)
 	p.Within("the API server is ready", func() bool {
 		code, _ := p.Try(http.MethodGet, "/readyz", "", nil)
 		return code == http.StatusOK
 	})
-	return p
+}
+
+// write makes a file of the plane's, and returns its path.
+func (p *Plane) write(name, text string) string {
+	p.t.Helper()
+	path := filepath.Join(p.dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		p.t.Fatal(err)
+	}
+	return path
+}
+
+// Run starts one of Kubernetes' programs. It ends with the test, or by what is returned.
+func (p *Plane) Run(name string, args ...string) (stop func()) {
+	p.t.Helper()
+	log, err := os.OpenFile(filepath.Join(p.dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cmd := exec.Command(filepath.Join(p.bin, name), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		p.t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		log.Close()
+	})
+	p.t.Cleanup(func() {
+		stop()
+		if p.t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			p.t.Logf("%s: %s", name, text[max(0, len(text)-3000):])
+		}
+	})
+	return stop
+}
+
+// Config is what the administrator connects by.
+func (p *Plane) Config() *rest.Config {
+	return &rest.Config{Host: p.host, BearerToken: "admin", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 }
 
 // Within waits until something is so.
