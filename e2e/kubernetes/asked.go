@@ -133,8 +133,7 @@ func (b *bench) doctor(ctx context.Context, daemon *cluster.Pod, degraded string
 				return fmt.Errorf("doctor in %s: %s: %s", where, f.ID, f.What)
 			}
 		}
-		// On a host that is loaded, counting has less than it takes in an emulated guest, and says that first.
-		if !strings.Contains(why, degraded) && !strings.Contains(why, "cpi.budget is") {
+		if !strings.Contains(why, degraded) {
 			return fmt.Errorf("doctor in %s: what does not work is %q, want %q", where, why, degraded)
 		}
 		// What is right here and would be reported otherwise if it were not looked at.

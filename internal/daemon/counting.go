@@ -83,8 +83,15 @@ type counted struct {
 
 // missing is what does not work.
 func (c *counters) missing() string {
-	parts := slices.DeleteFunc([]string{c.events.Load().missing, c.blind}, func(s string) bool { return s == "" })
-	return strings.Join(parts, "; ")
+	return sentences(c.events.Load().missing, c.blind)
+}
+
+// why is what does not work, with what the last window says. What is missing explains what a window cost, and stays.
+func (c *counters) why(window string) string { return sentences(window, c.missing()) }
+
+// sentences joins those that are said.
+func sentences(list ...string) string {
+	return strings.Join(slices.DeleteFunc(list, func(s string) bool { return s == "" }), "; ")
 }
 
 func newCounting(o countingOptions) *counting {
@@ -347,10 +354,7 @@ func (p *counting) why() string {
 	if c == nil {
 		return "" // not open yet
 	}
-	if state := c.sampler.State(); state != "" {
-		return state
-	}
-	return c.missing()
+	return c.why(c.sampler.State())
 }
 
 // report is what people see of it.

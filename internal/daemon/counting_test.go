@@ -36,6 +36,20 @@ func TestWhatIsMissingIsNamedWithItsReason(t *testing.T) {
 	}
 }
 
+// What a window cost hides nothing of what is missing all the time.
+func TestWhatIsMissingIsSaidBesideWhatAWindowSays(t *testing.T) {
+	c := &counters{}
+	c.events.Store(&counted{missing: "cycles not counted"})
+	for window, want := range map[string]string{
+		"":                         "cycles not counted",
+		"half of them are counted": "half of them are counted; cycles not counted",
+	} {
+		if got := c.why(window); got != want {
+			t.Errorf("with %q: %q, want %q", window, got, want)
+		}
+	}
+}
+
 // An event that was opened again says what happened; one that takes turns does, too, but it is
 // only missed where CPI is made of it.
 func TestWhatHappenedToAnEventIsSaid(t *testing.T) {
