@@ -41,14 +41,14 @@ func TestBestEffortIsIdle(t *testing.T) {
 			t.Errorf("%s: %s is idle %t with weight %d, want %t and %d", when, name, e.Idle, e.Weight, idle, weight)
 		}
 	}
-	want("at first", "lent", false, 59)
+	want("at first", "lent", false, 2)
 	want("at first", "late", true, 0)
 	want("at first", "plain", true, 0)
 	want("at first", "web", false, 0)
 	if err := n.plugin.Submit(short(t), promise("late")); err != nil {
 		t.Fatal(err)
 	}
-	want("lent late", "late", false, 59)
+	want("lent late", "late", false, 2)
 	no := false
 	if err := n.kernel.Apply(short(t), batch("plain").parent(), cgroup.Values{Idle: &no, Weight: 1}); err != nil {
 		t.Fatal(err)

@@ -367,27 +367,27 @@ func (p *pod) lent() int64 {
 	return max(p.batch, 0)
 }
 
-// groupWeight is how many CPUs of best effort outside of its slice weigh as much as one that was
-// requested of Kubernetes. Within the best-effort slice pods only compete with each other. In the
-// burstable slice they meet production, which batch pods of many CPUs must not outweigh.
+// groupWeight is how many lent CPUs, or CPUs of best effort outside of its slice, weigh as much as one
+// that was requested of Kubernetes. In the burstable slice they meet production, which batch pods of
+// many CPUs must not outweigh. And kubelet 1.36 reports a pod's weight as its request, which
+// schedulers count (status.resources, KEP-5419): lent CPUs may count as few others.
 const groupWeight = 40
 
 // weighs is the request that a pod's weight stands for; 0: kubelet manages the weight. stale is the
 // one that an earlier daemon may have left instead; 0: none.
 func (m *Machine) weighs(p *pod) (milli, stale int64) {
-	lent, grouped := p.lent(), int64(0)
-	if p.outside() && p.known && p.resources != nil {
-		grouped = max(max(lent, p.resources.RequestMilli)/groupWeight, 1)
+	lent := p.lent()
+	if lent > 0 && p.ref.QoS == BestEffort {
+		return max(lent/groupWeight, 1), 0
 	}
-	switch {
-	case lent > 0 && p.ref.QoS == BestEffort:
-		return lent, 0
-	case grouped > 0 && (lent > 0 || m.cfg.BEGrouped):
+	if !p.outside() || !p.known || p.resources == nil {
+		return 0, 0
+	}
+	grouped := max(max(lent, p.resources.RequestMilli)/groupWeight, 1)
+	if lent > 0 || m.cfg.BEGrouped {
 		return grouped, 0
-	case grouped > 0:
-		return max(p.whole().RequestMilli, 1), grouped
 	}
-	return 0, 0
+	return max(p.whole().RequestMilli, 1), grouped
 }
 
 // idles reports whether a pod runs only when the CPU is otherwise idle (cpu.idle). Idle cgroups all

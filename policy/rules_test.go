@@ -179,7 +179,7 @@ func TestWhoseQuotaIsWritten(t *testing.T) {
 		{name: "best effort, not to be idle", pod: with(none, BestEffort, BE, nil, 0), container: *none.Resources,
 			quota: NoLimit},
 		{name: "best effort, lent", cfg: Config{BEIdle: true}, pod: with(none, BestEffort, BE, nil, 700),
-			container: *none.Resources, quota: NoLimit, ofPod: 700, weight: 700},
+			container: *none.Resources, quota: NoLimit, ofPod: 700, weight: 17},
 		{name: "best effort, burstable by its request", cfg: Config{BEIdle: true},
 			pod: with(plain, Burstable, BE, nil, 700), container: Resources{1000, 1500}, quota: 1500, weight: 2000},
 		{name: "best effort, burstable by its memory, lent", cfg: Config{BEIdle: true},
