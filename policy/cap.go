@@ -170,8 +170,15 @@ func (m *Machine) endedCaps() []Cap {
 }
 
 func (m *Machine) listCaps(of func(*pod) map[string]Cap) []Cap {
+	var capped []*pod
+	for _, p := range m.pods {
+		if len(of(p)) > 0 {
+			capped = append(capped, p)
+		}
+	}
+	slices.SortFunc(capped, byAge)
 	var caps []Cap
-	for _, p := range ordered(m.pods) {
+	for _, p := range capped {
 		for _, name := range sortedKeys(of(p)) {
 			caps = append(caps, of(p)[name])
 		}

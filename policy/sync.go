@@ -180,12 +180,20 @@ func (m *Machine) forgetAbsent(pods []Pod, containers []Container) {
 // Checkpoint returns the event that gives an empty machine with the same configuration the same
 // allocations.
 func (m *Machine) Checkpoint() Synchronized {
-	var s Synchronized
+	s := m.Kept()
+	for _, p := range ordered(m.pods) {
+		s.Containers = append(s.Containers, p.inputs()...)
+	}
+	return s
+}
+
+// Kept is a checkpoint without its containers, which the runtime lists again: all that a state file keeps.
+func (m *Machine) Kept() Synchronized {
+	s := Synchronized{Pods: slices.Grow([]Pod(nil), len(m.pods))}
 	for _, p := range ordered(m.pods) {
 		for _, sandbox := range p.sandboxes {
 			s.Pods = append(s.Pods, p.input(sandbox))
 		}
-		s.Containers = append(s.Containers, p.inputs()...)
 	}
 	s.Caps, s.Freed = append(m.Caps(), m.endedCaps()...), slices.Clone(m.freed)
 	s.Moved, s.Claims = m.moved, m.recoverableClaims()

@@ -653,7 +653,7 @@ func storedBy(containers []policy.Container) cpuset.Set {
 // podsOf are the pods that the machine has placed, by UID, and what they own.
 func podsOf(m *policy.Machine) map[string]*policy.Recovered {
 	pods := map[string]*policy.Recovered{}
-	for _, p := range m.Checkpoint().Pods {
+	for _, p := range m.Kept().Pods {
 		pods[p.UID] = p.Recovered
 	}
 	return pods

@@ -150,7 +150,7 @@ func (s *saving) proceed() {
 
 func (s *saving) begin() {
 	s.last, s.urgent = s.c.now, false // before what follows, which may panic
-	now := s.c.machine.Checkpoint()
+	now := s.c.machine.Kept()
 	next := state.Of(now, s.c.machine.Rev())
 	s.inFlight, s.waiting = append(s.inFlight, s.waiting...), nil
 	s.dirty, s.busy = false, true
@@ -202,4 +202,4 @@ func (c *Core) Saved(err error) {
 }
 
 // state is the part of the machine that is saved.
-func (c *Core) state() state.Snapshot { return state.Of(c.machine.Checkpoint(), c.machine.Rev()) }
+func (c *Core) state() state.Snapshot { return state.Of(c.machine.Kept(), c.machine.Rev()) }

@@ -85,7 +85,7 @@ func (c *Core) Grants() map[string]cpuset.Set {
 		}
 		return grants
 	}
-	for _, pod := range c.machine.Checkpoint().Pods {
+	for _, pod := range c.machine.Kept().Pods {
 		r := pod.Recovered
 		if r == nil {
 			continue
