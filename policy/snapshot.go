@@ -27,6 +27,23 @@ type Snapshot struct {
 	parts       map[PoolID]cpuset.Set // CPUs of the parts of pools; shared by successive snapshots with equal parts
 }
 
+// Free is what may be given exclusively. The shared pool overlaps owners if hardware left it no other CPUs.
+func (s *Snapshot) Free() cpuset.Set {
+	free := s.Shared
+	for _, taken := range []*cpuset.Set{&s.Reserved, &s.System, &s.Exclusive, &s.Withheld} {
+		free.RemoveSet(taken)
+	}
+	return free
+}
+
+// Spare is how many CPUs may leave the shared pool before it reaches its floor; floor 0 means one physical core.
+func (s *Snapshot) Spare(floor int) int {
+	if floor <= 0 {
+		floor = s.Topology.ThreadsPerCore()
+	}
+	return max(0, s.Shared.Count()-floor)
+}
+
 // OwnerView is a pod, or a container of one, with CPUs of its own. It owns them even while no
 // container runs, such as between two crashes.
 type OwnerView struct {

@@ -254,6 +254,7 @@ func TestRefuses(t *testing.T) {
 			"is enforce and kubernetes.pods is false",
 		head + "dra: {share: 0%}":                        "dra.share: is \"0%\", must be a number of CPUs",
 		head + "dra: {share: 101%}":                      "dra.share: is \"101%\", must be a number of CPUs",
+		head + "dra: {share: dynamic}":                   "dra.share: is \"dynamic\", which needs dra.node",
 		head + "dra: {share: 1.5}":                       "dra.share: is \"1.5\", must be a number of CPUs",
 		head + "dra: {devices: cpu}":                     "dra.devices: is \"cpu\", must be numa, l3 or socket",
 		head + "dra: {pluginDir: plugins}":               "dra.pluginDir: is \"plugins\", must be an absolute path",

@@ -47,11 +47,17 @@ func (v *DRADevices) UnmarshalText(text []byte) error {
 	return setWord(v, text, DevicesNUMA, DevicesL3, DevicesSocket)
 }
 
-// Share is a part of the node's CPUs: "16" of them, or "50%".
+// Share is a part of the node's CPUs: "16" of them, "50%", or ShareDynamic.
 type Share string
+
+// ShareDynamic is what owners by annotation and kubelet leave, now.
+const ShareDynamic Share = "dynamic"
 
 // Of is the share of n CPUs.
 func (s Share) Of(n int) int {
+	if s == ShareDynamic {
+		return n
+	}
 	number, percent := strings.CutSuffix(string(s), "%")
 	part, _ := strconv.Atoi(number) // it was validated
 	if percent {
@@ -60,8 +66,12 @@ func (s Share) Of(n int) int {
 	return min(part, n)
 }
 
-// UnmarshalText reads a number of CPUs, or a percentage.
+// UnmarshalText reads a number of CPUs, a percentage, or the word.
 func (s *Share) UnmarshalText(text []byte) error {
+	if Share(text) == ShareDynamic {
+		*s = ShareDynamic
+		return nil
+	}
 	number, percent := strings.CutSuffix(string(text), "%")
 	n, err := strconv.ParseUint(number, 10, 16)
 	most := uint64(cpuset.MaxCPUs)
@@ -69,7 +79,8 @@ func (s *Share) UnmarshalText(text []byte) error {
 		most = 100
 	}
 	if err != nil || n < 1 || n > most || strconv.FormatUint(n, 10) != number {
-		return fmt.Errorf("is %s, must be a number of CPUs such as \"16\", or a share of the node such as \"50%%\"",
+		return fmt.Errorf("is %s, must be a number of CPUs such as \"16\", a share of the node such as \"50%%\", or "+
+			"\"dynamic\"",
 			quote(string(text)))
 	}
 	*s = Share(text)
@@ -77,6 +88,10 @@ func (s *Share) UnmarshalText(text []byte) error {
 }
 
 func (v *checker) dra(d *DRA) {
+	if d.Share == ShareDynamic && !d.NodeAllocatable {
+		v.fail("dra.share", "is \"dynamic\", which needs dra.nodeAllocatable: true; else kube-scheduler counts the "+
+			"same CPUs for pods and for claims, and nodes refuse what it placed")
+	}
 	const longest = "/cpu.quietcore.dev-reg.sock"
 	for _, l := range []struct{ key, dir string }{
 		{"dra.pluginDir", d.PluginDir}, {"dra.registryDir", d.RegistryDir},

@@ -148,18 +148,25 @@ func (a *apiServer) devices(roots map[string]cpuset.Set) *dra.Node {
 }
 
 func (a *apiServer) devicesOf(now *policy.Snapshot, roots map[string]cpuset.Set) *dra.Node {
-	return a.devicesBy(now.Ledger.Rules, now.Topology, roots)
+	o := a.deviceOptions(now.Ledger.Rules, now.Topology)
+	o.Roots, o.Free, o.Spare, o.Had = roots, now.Free(), now.Spare(now.Ledger.Rules.SharedFloor), map[string]int{}
+	for i := range now.Claims {
+		for _, r := range now.Claims[i].Requests {
+			o.Had[r.Device] += r.Asked
+		}
+	}
+	return dra.NewNode(o)
 }
 
-// devicesBy are the devices by the rules in force. They do not change when a pod owns a reserved CPU, which is then
-// not among the reserved CPUs of the pools.
-func (a *apiServer) devicesBy(r *policy.Config, t *topology.Topology, roots map[string]cpuset.Set) *dra.Node {
+// deviceOptions make the devices by the rules in force. They do not change when a pod owns a reserved CPU, which is
+// then not among the reserved CPUs of the pools.
+func (a *apiServer) deviceOptions(r *policy.Config, t *topology.Topology) dra.Options {
 	cfg := a.o.config
-	return dra.NewNode(dra.Options{
+	return dra.Options{
 		Name: cfg.NodeName(), Topology: t, By: cfg.DRA.Devices, Share: cfg.DRA.Share,
-		Kept: r.Reserved.Or(r.Kubelet.Reserved).Or(r.System.CPUs), Roots: roots, Lists: cfg.DRA.ListAttributes,
+		Kept: r.Reserved.Or(r.Kubelet.Reserved).Or(r.System.CPUs), Lists: cfg.DRA.ListAttributes,
 		Allocatable: cfg.DRA.NodeAllocatable,
-	})
+	}
 }
 
 // firstShares are what owners leave to claims until the devices are known; none: no claim is served.
@@ -167,7 +174,7 @@ func (a *apiServer) firstShares(t *topology.Topology, p *policy.Config) []policy
 	if a.claims.driver == nil || !a.begun.has() {
 		return nil
 	}
-	return a.devicesBy(p, t, nil).Shares()
+	return dra.NewNode(a.deviceOptions(p, t)).Shares()
 }
 
 // foreignDriver names another driver for CPUs: by a spec of its claims, or by its socket. Two drivers would give out

@@ -210,6 +210,55 @@ func TestTheShareFollowsTheDevices(t *testing.T) {
 	}
 }
 
+// What devices offer follows owners and claims: what a claim could have now, and what claims have.
+func TestWhatOwnersLeaveIsOffered(t *testing.T) {
+	m, err := policy.New(twoNodes(t), policy.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := config.Default()
+	cfg.DRA.Share = config.ShareDynamic
+	a := &apiServer{o: apiOptions{config: &cfg}}
+	claim := func(uid, device string, cpus int) policy.Event {
+		d, ok := a.devicesOf(m.Snapshot(), nil).Device(device)
+		if !ok {
+			t.Fatalf("no device %s", device)
+		}
+		return policy.ClaimPrepared{UID: uid, Namespace: "default", Name: uid, Pods: []string{"pod-" + uid},
+			Requests: []policy.ClaimRequest{{Device: device, Within: d.CPUs, CPUs: cpus}}}
+	}
+	owner := policy.PodRun{Pod: policy.Pod{UID: "db", Sandbox: "sb-db", Namespace: "default", Name: "db",
+		QoS: policy.Guaranteed, Labels: map[string]string{policy.LabelClass: string(policy.LSR)},
+		Resources: &policy.Resources{RequestMilli: 6000, LimitMilli: 6000}}}
+	offered := func(when string, want ...int) {
+		t.Helper()
+		for i, d := range a.devicesOf(m.Snapshot(), nil).Devices {
+			if d.Offered != want[i] {
+				t.Errorf("%s: device %s offers %d, want %d", when, d.Name, d.Offered, want[i])
+			}
+		}
+	}
+	step := func(e policy.Event) error {
+		_, err := m.Step(time.Unix(1, 0), e)
+		return err
+	}
+	offered("at first", 8, 8)
+	for _, e := range []policy.Event{claim("a", "numa-0", 8), owner} {
+		if err := step(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offered("a claim of 8, an owner of 6, and the floor is 2", 8, 0)
+	err = step(claim("b", "numa-1", 2))
+	if err == nil || !strings.Contains(err.Error(), "would leave the shared pool 0 of its 2 CPUs and its floor is 2") {
+		t.Errorf("a claim that the scheduler placed before it heard of the owner: %v", err)
+	}
+	if err := step(policy.ClaimUnprepared{UID: "a"}); err != nil {
+		t.Fatal(err)
+	}
+	offered("the claim is gone", 8, 2)
+}
+
 // Reserved CPUs are in no device, even while a claim owns them that had them before.
 func TestReservedCPUsAreInNoDevice(t *testing.T) {
 	m, err := policy.New(twoNodes(t), policy.Config{})

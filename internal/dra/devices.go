@@ -24,6 +24,11 @@ type Options struct {
 	Share    config.Share
 	// Kept are CPUs that no claim gets, such as reserved ones.
 	Kept cpuset.Set
+	// Free are CPUs that a claim could have now, Spare is how many of them in all, and Had what claims have of each
+	// device, by its name. They count for ShareDynamic alone.
+	Free  cpuset.Set
+	Spare int
+	Had   map[string]int
 	// Roots are the CPUs near each PCIe root, by its name.
 	Roots map[string]cpuset.Set
 	// Lists publishes attributes that are lists. An API server without DRAListTypeAttributes refuses them.
@@ -37,7 +42,7 @@ type Options struct {
 type Device struct {
 	Name string
 	CPUs cpuset.Set // online ones that a claim may have; a claim gets some of them
-	// Offered is how many of them claims may have together.
+	// Offered is how many of them claims may have together; 0: it is in no slice, and its claims keep what they have.
 	Offered int
 	api     resourceapi.Device
 }
@@ -47,11 +52,12 @@ type Node struct {
 	Name    string
 	Devices []Device
 	lists   bool
+	dynamic bool // what is offered follows owners
 }
 
 // NewNode makes the devices of a node, in order of their domains. A domain without CPUs that a claim may have has none.
 func NewNode(o Options) *Node {
-	n := &Node{Name: o.Name, lists: o.Lists}
+	n := &Node{Name: o.Name, lists: o.Lists, dynamic: o.Share == config.ShareDynamic}
 	var domains []topology.Domain
 	switch o.By {
 	case config.DevicesL3:
@@ -66,20 +72,30 @@ func NewNode(o Options) *Node {
 	for i := range domains {
 		n.Devices = append(n.Devices, o.devicesOf(&domains[i])...)
 	}
-	sizes := make([]int, len(n.Devices))
-	all := 0
-	for i, d := range n.Devices {
-		sizes[i] = d.CPUs.Count()
-		all += sizes[i]
-	}
-	for i, offered := range split(o.Share.Of(all), sizes) {
-		n.Devices[i].Offered = offered
-	}
-	n.Devices = slices.DeleteFunc(n.Devices, func(d Device) bool { return d.Offered == 0 })
+	o.offer(n.Devices)
 	for i := range n.Devices {
 		n.Devices[i].api = o.describe(&n.Devices[i])
 	}
 	return n
+}
+
+// offer decides how many CPUs of each device claims may have together. What is free moves with every owner that comes
+// or goes, and the scheduler takes what claims have from what is offered.
+func (o *Options) offer(devices []Device) {
+	sizes := make([]int, len(devices))
+	all := 0
+	for i := range devices {
+		d := &devices[i]
+		sizes[i] = d.CPUs.Count()
+		all += sizes[i]
+		d.Offered = min(d.CPUs.CountAnd(&o.Free), o.Spare) + o.Had[d.Name]
+	}
+	if o.Share == config.ShareDynamic {
+		return
+	}
+	for i, offered := range split(o.Share.Of(all), sizes) {
+		devices[i].Offered = offered
+	}
 }
 
 // devicesOf are the devices of a domain: one for each kind of core, since a claim that asks for a kind gets no other.
@@ -239,11 +255,16 @@ const (
 	maxValues = 32
 )
 
-// Shares are what owners leave to claims, for the policy: of each device what is offered of it.
-func (n *Node) Shares() []policy.ClaimShare {
-	shares := make([]policy.ClaimShare, len(n.Devices))
-	for i, d := range n.Devices {
-		shares[i] = policy.ClaimShare{Within: d.CPUs, CPUs: d.Offered}
+// Shares are what owners leave to claims, for the policy: of each device what is offered of it. Where that is what
+// owners leave, it is nothing: who comes first has them.
+func (n *Node) Shares() (shares []policy.ClaimShare) {
+	if n.dynamic {
+		return nil
+	}
+	for _, d := range n.Devices {
+		if d.Offered > 0 {
+			shares = append(shares, policy.ClaimShare{Within: d.CPUs, CPUs: d.Offered})
+		}
 	}
 	return shares
 }
@@ -268,7 +289,8 @@ func (n *Node) Slices() []resourceapi.ResourceSliceSpec {
 		most = maxListDevices
 	}
 	var specs []resourceapi.ResourceSliceSpec
-	for chunk := range slices.Chunk(n.Devices, most) {
+	offered := slices.DeleteFunc(slices.Clone(n.Devices), func(d Device) bool { return d.Offered == 0 })
+	for chunk := range slices.Chunk(offered, most) {
 		name := n.Name
 		s := resourceapi.ResourceSliceSpec{
 			Driver: DriverName, NodeName: &name, Pool: resourceapi.ResourcePool{Name: n.Name},

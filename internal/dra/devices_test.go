@@ -90,6 +90,57 @@ func TestSlices(t *testing.T) {
 	}
 }
 
+// A share that follows owners offers what a claim could have now besides what claims have. A device that has nothing
+// to offer is in no slice, and its claims find it. Owners leave nothing.
+func TestTheDynamicShare(t *testing.T) {
+	topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 1}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		free  string
+		spare int
+		had   map[string]int
+		want  []int
+	}{
+		{"0-7", 7, nil, []int{4, 4}},
+		{"2-7", 5, map[string]int{"numa-0": 1}, []int{3, 4}},
+		{"2-7", 1, map[string]int{"numa-0": 1}, []int{2, 1}},
+		{"4-7", 3, nil, []int{0, 3}},
+		{"", 0, map[string]int{"numa-1": 4}, []int{0, 4}},
+	} {
+		free, err := cpuset.Parse(c.free)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := NewNode(Options{Name: "n1", Topology: topo, By: config.DevicesNUMA, Share: config.ShareDynamic, Free: free,
+			Spare: c.spare, Had: c.had})
+		var want []string
+		for i, d := range n.Devices {
+			if d.Offered != c.want[i] {
+				t.Errorf("free %s, %d may go: %s offers %d, want %d", c.free, c.spare, d.Name, d.Offered, c.want[i])
+			}
+			if c.want[i] > 0 {
+				want = append(want, fmt.Sprint(d.Name, " ", c.want[i]))
+			}
+			if _, ok := n.Device(d.Name); !ok {
+				t.Errorf("device %s is not found", d.Name)
+			}
+		}
+		var got []string
+		for _, d := range n.Slices()[0].Devices {
+			cpu := d.Capacity[Capacity].Value
+			got = append(got, d.Name+" "+cpu.String())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the slice has %v, want %v", got, want)
+		}
+		if len(n.Shares()) > 0 {
+			t.Errorf("owners leave %v", n.Shares())
+		}
+	}
+}
+
 // Slices of more devices than one holds have the number of all.
 func TestManyDevices(t *testing.T) {
 	topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 65, CoresPerL3: 1, ThreadsPerCore: 1}.Build()

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/ledger"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
@@ -154,7 +153,7 @@ func zoneName(node int) string { return "node-" + strconv.Itoa(node) }
 // zones lists every NUMA node, including memory-only nodes.
 func zones(in *Input) v1alpha2.ZoneList {
 	t := in.Snapshot.Topology
-	left := leftFor(in)
+	left := in.Snapshot.Spare(in.SharedFloor)
 	list := make(v1alpha2.ZoneList, 0, len(t.Nodes()))
 	for i := range t.Nodes() {
 		n := &t.Nodes()[i]
@@ -169,25 +168,6 @@ func zones(in *Input) v1alpha2.ZoneList {
 	return list
 }
 
-// leftFor is how many CPUs may leave the shared pool before it reaches its floor.
-func leftFor(in *Input) int {
-	floor := in.SharedFloor
-	if floor <= 0 {
-		floor = in.Snapshot.Topology.ThreadsPerCore()
-	}
-	return max(0, in.Snapshot.Shared.Count()-floor)
-}
-
-// free is what may be given exclusively. The shared pool overlaps owners if hardware
-// left it no other CPUs.
-func free(s *policy.Snapshot) cpuset.Set {
-	f := s.Shared
-	for _, taken := range []*cpuset.Set{&s.Reserved, &s.System, &s.Exclusive, &s.Withheld} {
-		f.RemoveSet(taken)
-	}
-	return f
-}
-
 // cpuOf counts a node's CPUs. Allocatable are all online CPUs: Koordinator's scheduler
 // itself subtracts what the annotations name as reserved or allocated. Available is
 // bounded by the shared pool's floor in each zone, since one pod may take all that is
@@ -195,7 +175,7 @@ func free(s *policy.Snapshot) cpuset.Set {
 func cpuOf(in *Input, n *topology.Node, left int) v1alpha2.ResourceInfo {
 	s := in.Snapshot
 	online := s.Topology.Online()
-	f := free(s)
+	f := s.Free()
 	return v1alpha2.ResourceInfo{
 		Name:        "cpu",
 		Capacity:    *resource.NewQuantity(int64(n.CPUs.Count()), resource.DecimalSI),

@@ -1,13 +1,18 @@
 package driver
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/quietcore/quietcore/internal/config"
 )
 
 // gates says who has the feature gate DRANodeAllocatableResources.
@@ -72,6 +77,42 @@ func TestNodeAllocatable(t *testing.T) {
 	at("kubelet lost it", 1, false, "or set dra.nodeAllocatable to false")
 	w.maps = false
 	at("nobody wants it", 0, false, "")
+}
+
+// A change of the node that changes nothing of its slices costs no request; one that does is published.
+func TestOnlyOtherSlicesCostRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		p := newPublisher(w.driver)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); p.run(ctx) }()
+		for i, c := range []struct {
+			share config.Share
+			lists int
+		}{{"50%", 1}, {"50%", 1}, {"8", 1}, {"4", 2}, {"4", 2}} {
+			w.share = c.share
+			w.driver.Changed()
+			time.Sleep(2 * writeEvery)
+			synctest.Wait()
+			if w.api.lists != c.lists {
+				t.Errorf("change %d: the slices were listed %d times, want %d", i, w.api.lists, c.lists)
+			}
+		}
+		p.look()
+		time.Sleep(2 * writeEvery)
+		synctest.Wait()
+		if w.api.lists != 3 {
+			t.Errorf("kubelet has taken the driver in: listed %d times, want 3", w.api.lists)
+		}
+		time.Sleep(wipedWithin)
+		synctest.Wait()
+		if w.api.lists != 4 {
+			t.Errorf("kubelet may have deleted them: listed %d times, want 4", w.api.lists)
+		}
+		cancel()
+		<-done
+	})
 }
 
 // A dropped field is tried again after an hour of looks.

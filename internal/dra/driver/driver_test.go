@@ -52,6 +52,7 @@ type server struct {
 	drops  bool // it does not know consumable capacity
 	gates  gates
 	writes int
+	lists  int // of slices
 	fails  error
 }
 
@@ -67,6 +68,7 @@ func (s *server) Claim(_ context.Context, namespace, name string) (*resourceapi.
 func (s *server) Slices(_ context.Context, node string) (list []resourceapi.ResourceSlice, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.lists++
 	for _, name := range slices.Sorted(maps.Keys(s.slices)) {
 		if one := s.slices[name]; *one.Spec.NodeName == node {
 			list = append(list, *one.DeepCopy())

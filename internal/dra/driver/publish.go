@@ -38,6 +38,7 @@ type publisher struct {
 	// sent are the specs as they were applied, kept as the API server answered: it may drop fields that it does not
 	// know, and then they are not written again and again.
 	sent, kept []resourceapi.ResourceSliceSpec
+	want       []resourceapi.ResourceSliceSpec // what was published last; nil: that failed
 	// lacking counts the looks since the API server dropped some.
 	lacking int
 }
@@ -60,18 +61,34 @@ func (p *publisher) run(ctx context.Context) {
 		if left := time.Until(again); left > 0 {
 			wait = min(wait, left)
 		}
-		t := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-		case <-p.d.dirty:
-		case <-p.looks:
+		if p.rest(ctx, wait) {
 			p.forget() // kubelet may have been restarted for a feature gate that the API server has, too
 			again = time.Now().Add(wipedWithin)
-		case <-t.C:
 		}
-		t.Stop()
-		pause(ctx, writeEvery)
 	}
+}
+
+// rest waits until the slices have to be looked at, and reports whether kubelet has taken the driver in. Most changes
+// of a node change nothing of its slices, and cost no request.
+func (p *publisher) rest(ctx context.Context, wait time.Duration) (taken bool) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	for changed := false; !changed; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-p.looks:
+			pause(ctx, writeEvery)
+			return true
+		case <-p.d.dirty:
+			pause(ctx, writeEvery)
+			node := p.d.o.Node()
+			changed = node == nil || p.want == nil || !equality.Semantic.DeepEqual(node.Slices(), p.want)
+		case <-t.C:
+			changed = true
+		}
+	}
+	return false
 }
 
 // attempt brings the slices up to date, and returns when to try again.
@@ -80,6 +97,7 @@ func (p *publisher) attempt(ctx context.Context) time.Duration {
 	if node == nil {
 		return writeEvery
 	}
+	p.want = nil
 	dropped, err := p.publish(ctx, node)
 	switch {
 	case ctx.Err() != nil:
@@ -96,6 +114,7 @@ func (p *publisher) attempt(ctx context.Context) time.Duration {
 		p.forget()
 	}
 	p.d.set(&p.d.slices, dropped)
+	p.want = node.Slices()
 	return lookEvery*4/5 + rand.N(lookEvery*2/5)
 }
 
