@@ -64,7 +64,10 @@ func (r *refusals) admitted(now time.Time, pod *policy.Pod, err error) (changed 
 		delete(r.retried, pod.UID)
 		return known
 	}
-	if !errors.As(err, &refusal) || refusal.Code == policy.Busy || !known && len(r.retried) >= maxRetried {
+	if !errors.As(err, &refusal) || refusal.Code == policy.Busy {
+		return false
+	}
+	if !known && len(r.retried) >= maxRetried && !r.makeRoom(pod.Namespace) {
 		return false
 	}
 	next := retriedPod{asked: now, RefusedPod: policy.RefusedPod{UID: pod.UID, Namespace: pod.Namespace, Pod: pod.Name,
@@ -74,6 +77,34 @@ func (r *refusals) admitted(now time.Time, pod *policy.Pod, err error) (changed 
 	}
 	r.retried[pod.UID] = next
 	return !known || before.RefusedPod != next.RefusedPod
+}
+
+// makeRoom forgets a refused pod for one of this namespace: the one that was not asked for the longest time, of the
+// namespace that has most. Where this has as many already it says false.
+func (r *refusals) makeRoom(namespace string) bool {
+	has, most := map[string]int{}, namespace
+	for _, p := range r.retried {
+		has[p.Namespace]++
+	}
+	for other, n := range has {
+		if n > has[most] || n == has[most] && most != namespace && other < most {
+			most = other
+		}
+	}
+	if most == namespace {
+		return false
+	}
+	oldest := ""
+	for uid, p := range r.retried {
+		if p.Namespace != most {
+			continue
+		}
+		if o := r.retried[oldest]; oldest == "" || p.asked.Before(o.asked) || p.asked.Equal(o.asked) && uid < oldest {
+			oldest = uid
+		}
+	}
+	delete(r.retried, oldest)
+	return true
 }
 
 // list are the refused pods, the oldest one first.

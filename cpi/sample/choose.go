@@ -48,14 +48,13 @@ type Choice struct {
 // maxSuspects bounds the suspects of one victim that are counted with it.
 const maxSuspects = 8
 
-// Turns is the least number of n places that go round: everybody else has one of them in
-// at most as many windows as there are containers for each.
+// Turns is the least number of n places that go round.
 func Turns(n int) int { return max(n/4, min(n, 1)) }
 
 // Choose returns the n candidates to count. Victims in question come first, each with its
 // suspects, but they leave a quarter of the places. Of the rest of the places one half goes
-// round, to who has waited longest; the other is dealt out by namespace, class and use. Which
-// came first to the node counts for nothing.
+// round; the other is dealt out by namespace, class and use. Which came first to the node
+// counts for nothing, and a namespace's crowd takes no more than its share from others.
 func Choose(list []Candidate, w Watchlist, n int) []Choice {
 	n = max(n, 0)
 	if len(list) <= n {
@@ -65,7 +64,7 @@ func Choose(list []Candidate, w Watchlist, n int) []Choice {
 		}
 		return chosen
 	}
-	chosen := watched(list, w.Questions, n-Turns(n))
+	chosen := watched(list, byTurns(list, w.Questions), n-Turns(n))
 	rest := slices.Clone(list)
 	leave := func(of []Choice) {
 		taken := make(map[string]bool, len(of))
@@ -83,8 +82,53 @@ func Choose(list []Candidate, w Watchlist, n int) []Choice {
 	leave(chosen)
 	left := n - len(chosen)
 	take(HasPlace, dealt(rest, left-max(Turns(n), (left+1)/2)))
-	take(ByTurn, longest(rest, w.Salt, n-len(chosen)))
+	// Half of those that go round go to who has waited longest, whosever it is: everybody has one in a number of
+	// windows. The other half is dealt out to namespaces, where it does not matter how many wait in another.
+	left = n - len(chosen)
+	take(ByTurn, longest(rest, w.Salt, (left+1)/2))
+	take(ByTurn, inRounds(longest(rest, w.Salt, len(rest)), left/2))
 	return chosen
+}
+
+// byTurns puts questions in an order in which the victims of each namespace take turns. Those of running tests stay
+// before all others.
+func byTurns(list []Candidate, questions []cpi.Question) []cpi.Question {
+	namespaces := make(map[string]string, len(list))
+	for i := range list {
+		namespaces[list[i].ID] = list[i].Namespace
+	}
+	type turn struct {
+		question cpi.Question
+		round    int
+	}
+	had := map[string]int{}
+	turns := make([]turn, len(questions))
+	for i, q := range questions {
+		turns[i].question = q
+		if !q.Test {
+			namespace := namespaces[q.Victim]
+			had[namespace]++
+			turns[i].round = had[namespace]
+		}
+	}
+	slices.SortStableFunc(turns, func(a, b turn) int { return cmp.Compare(a.round, b.round) })
+	ordered := make([]cpi.Question, len(turns))
+	for i := range turns {
+		ordered[i] = turns[i].question
+	}
+	return ordered
+}
+
+// inRounds are n candidates, one of each namespace a round, in their order.
+func inRounds(list []Candidate, n int) []Candidate {
+	had := map[string]int{}
+	rounds := make(map[string]int, len(list))
+	for i := range list {
+		rounds[list[i].ID] = had[list[i].Namespace]
+		had[list[i].Namespace]++
+	}
+	slices.SortStableFunc(list, func(a, b Candidate) int { return cmp.Compare(rounds[a.ID], rounds[b.ID]) })
+	return list[:n]
 }
 
 // watched are the victims in question and their suspects, at most n together. Each victim

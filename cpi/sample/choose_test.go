@@ -176,7 +176,8 @@ func TestNobodyIsNeverCounted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &crew{most: rapid.IntRange(1, 40).Draw(t, "most containers")}
 		n := rapid.IntRange(2, 20).Draw(t, "places")
-		bound := (c.most + Turns(n) - 1) / Turns(n)
+		half := (Turns(n) + 1) / 2 // of the places that go round
+		bound := (c.most + half - 1) / half
 		for range rapid.IntRange(1, 3*c.most).Draw(t, "windows") {
 			c.change(t)
 			got := map[string]Role{}
@@ -208,6 +209,53 @@ func TestNobodyIsNeverCounted(t *testing.T) {
 					l.Waits = 0
 				} else if l.Waits++; l.Waits >= bound {
 					t.Fatalf("%s was not counted in %d windows; bound is %d", l.ID, l.Waits, bound)
+				}
+			}
+		}
+	})
+}
+
+// TestACrowdTakesItsShare: however many containers another namespace has, and however many of them are said to be
+// disturbed, those of a namespace are counted as if it were alone with as many as it has itself.
+func TestACrowdTakesItsShare(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(16, 64).Draw(t, "places")
+		others := rapid.IntRange(1, 3).Draw(t, "others")
+		list := crowd("flood", cpi.LS, rapid.IntRange(4*n, 20*n).Draw(t, "crowd"), 4)
+		list = append(list, crowd("flood", cpi.BE, 2*n, 4)...)
+		each := rapid.IntRange(1, 4).Draw(t, "each")
+		var asked []cpi.Question
+		for i := range rapid.IntRange(0, n).Draw(t, "questions of the crowd") {
+			asked = append(asked, cpi.Question{Victim: list[i].ID})
+		}
+		victim := ""
+		for i := range others {
+			own := crowd(fmt.Sprint("other", i), cpi.LS, each, rapid.SampledFrom([]float64{0, 0.01}).Draw(t, "use"))
+			victim = own[0].ID
+			list = append(list, own...)
+		}
+		asked = append(asked, cpi.Question{Victim: victim})
+		// One half of the places that go round is dealt out to the namespaces, one a round.
+		rounds := Turns(n) / 2 / (others + 1)
+		if rounds == 0 {
+			rounds, each = 1, each*(others+1)
+		}
+		bound := (each + rounds - 1) / rounds
+		salts := rapid.Uint64().Draw(t, "salt")
+		for window := range 4 * bound {
+			got := map[string]bool{}
+			for _, c := range Choose(list, Watchlist{Questions: asked, Salt: salts + uint64(window)}, n) {
+				got[c.ID] = true
+			}
+			if !got[victim] {
+				t.Fatalf("the questions about a crowd push the one about %s out", victim)
+			}
+			for i := range list {
+				c := &list[i]
+				if c.Counted = got[c.ID]; c.Counted {
+					c.Waits = 0
+				} else if c.Waits++; c.Namespace != "flood" && c.Waits >= bound {
+					t.Fatalf("%s was not counted in %d windows; bound is %d", c.ID, c.Waits, bound)
 				}
 			}
 		}

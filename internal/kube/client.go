@@ -166,7 +166,7 @@ func defaultBackoff() wait.Backoff {
 func (c *Client) Facts(uid string) (facts policy.PodFacts, ok bool) { return c.pods.facts(uid) }
 
 // Notify queues a notice, to be written as an Event. It never blocks: a repeated notice
-// is counted, and the oldest is dropped if there are too many.
+// is counted, and if there are too many the oldest of the namespace that has most is dropped.
 func (c *Client) Notify(n policy.Notice) { c.queue.put(n) }
 
 // State is empty while everything can be followed and written; else what cannot, since

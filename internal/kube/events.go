@@ -29,10 +29,10 @@ const (
 	maxAttempts = 5
 )
 
-// sendEvents writes queued Events one at a time until ctx ends.
+// sendEvents writes queued Events one at a time until ctx ends. An API server that does not answer is left alone for a
+// while; where it denies an Event, only the namespace of that one waits.
 func (c *Client) sendEvents(ctx context.Context) {
-	const first, most = time.Second, time.Minute
-	pause := first
+	pause := firstPause
 	for ctx.Err() == nil {
 		i, in, ok := c.queue.next()
 		if !ok {
@@ -53,23 +53,19 @@ func (c *Client) sendEvents(ctx context.Context) {
 		}
 		f := fateOf(i, err)
 		c.observeWrite(f, err)
-		c.queue.done(i, f)
-		switch f {
-		case written, vanished:
-			pause = first
-			continue
-		case refused:
-			continue
-		}
-		wait := pause + rand.N(pause)
 		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-			wait = max(wait, time.Duration(seconds)*time.Second)
+			i.least = time.Duration(seconds) * time.Second
+		}
+		c.queue.done(i, f)
+		if f != failed {
+			pause = firstPause
+			continue
 		}
 		select {
 		case <-ctx.Done():
-		case <-c.after(min(wait, 2*most)):
+		case <-c.after(min(max(pause+rand.N(pause), i.least), 2*mostPause)):
 		}
-		pause = min(2*pause, most)
+		pause = min(2*pause, mostPause)
 	}
 }
 
@@ -131,7 +127,7 @@ func (c *Client) write(ctx context.Context, i item) error {
 // it has loaded its rules, so missing rights are retried.
 func fateOf(i item, err error) fate {
 	again := apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) ||
-		apierrors.IsInternalError(err)
+		apierrors.IsInternalError(err) || apierrors.IsConflict(err) // as a contended quota answers
 	switch {
 	case err == nil:
 		return written

@@ -290,6 +290,7 @@ func TestForbidden(t *testing.T) {
 		f.Notify(notice(fmt.Sprint(n), "R", "m"))
 	}
 	f.within("all were refused", func() bool {
+		f.clock.pass(time.Second)
 		r := f.reported()
 		return r["pods forbidden"] > 5 && r["node forbidden"] > 5 && r["events forbidden"] > 5
 	})
@@ -338,7 +339,10 @@ func TestServerThatHasJustStarted(t *testing.T) {
 	}
 	f.within("it was away for long", func() bool { return f.reported()["events error"] > 2*maxAttempts })
 	s.up()
-	f.within("all are written", func() bool { return len(s.written()) == 5 })
+	f.within("all are written", func() bool {
+		f.clock.pass(time.Second)
+		return len(s.written()) == 5
+	})
 	if n := f.reported()["events dropped"]; n != 0 {
 		t.Errorf("%d were dropped", n)
 	}
@@ -359,6 +363,7 @@ func TestRightsInSomeNamespaces(t *testing.T) {
 	f.Notify(notice("a", "R", "m"))
 	f.Notify(notice("b", "R", "m"))
 	f.within("the other is written", func() bool {
+		f.clock.pass(time.Second)
 		return len(s.written()) == 1 && s.written()[0].Regarding.UID == "b"
 	})
 	f.within("one is dropped", func() bool { return f.reported()["events dropped"] == 1 })
@@ -572,7 +577,10 @@ func TestOneEventHoldsUpNoOther(t *testing.T) {
 	f := s.run()
 	f.Notify(notice("poison", "R", "m"))
 	f.Notify(notice("a", "R", "m"))
-	f.within("the other is written", func() bool { return len(s.written()) == 1 })
+	f.within("the other is written", func() bool {
+		f.clock.pass(time.Second)
+		return len(s.written()) == 1
+	})
 	if e := s.written()[0]; e.Regarding.UID != "a" {
 		t.Errorf("got %+v", e)
 	}

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -11,8 +10,8 @@ import (
 // Bounds of Events. A pod that kubelet retries forever, or a tenant who creates pods by
 // the hundred, must fill neither etcd nor our memory.
 const (
-	maxPending = 256  // Events that wait
-	maxKnown   = 1024 // Events that a repeat is counted into
+	maxPending = 256  // Events that wait, of which namespaces have equal shares
+	maxKnown   = 1024 // Events that a repeat is counted into, likewise
 	// repeatEvery is how often the count of a repeated Event is written. repeatWithin
 	// is how long it is the same Event: the API server forgets it after an hour.
 	repeatEvery  = time.Minute
@@ -21,6 +20,9 @@ const (
 	podBurst, podRefill   = 10, 30 * time.Second // different Events of one pod
 	nodeBurst, nodeRefill = 50, time.Second      // Events of all
 	maxBuckets            = 1024
+
+	// A namespace that denies an Event waits that long, doubled up to the most, and a random part more.
+	firstPause, mostPause = time.Second, time.Minute
 )
 
 // queue holds notices until they are written. Its lock is only held for map accesses,
@@ -33,7 +35,7 @@ type queue struct {
 
 	mu      sync.Mutex
 	known   map[noticeKey]*entry
-	pending []*entry // in order of arrival
+	pending lanes
 	pods    map[string]*bucket
 	all     bucket
 }
@@ -58,6 +60,7 @@ type item struct {
 	count       int
 	create      bool
 	first, last time.Time
+	least       time.Duration // the pause that the API server asks for, where it denies this
 }
 
 func newQueue(node string, now func() time.Time, dropped func()) *queue {
@@ -110,15 +113,14 @@ func (q *queue) add(key noticeKey, now time.Time) (lost int) {
 	if e.waiting {
 		return 0
 	}
-	return q.wait(e)
+	return q.wait(e, false)
 }
 
-// wait queues an entry; the oldest makes room.
-func (q *queue) wait(e *entry) (lost int) {
-	e.waiting = true
-	q.pending = append(q.pending, e)
-	for len(q.pending) > maxPending {
-		q.abandon(q.pending[0])
+// wait queues an entry. The oldest of the namespace that has most makes room.
+func (q *queue) wait(e *entry, first bool) (lost int) {
+	q.pending.add(e, first)
+	for q.pending.all > maxPending {
+		q.abandon(q.pending.surplus())
 		lost++
 	}
 	return lost
@@ -127,28 +129,41 @@ func (q *queue) wait(e *entry) (lost int) {
 // abandon drops an entry. If a part of it was written it stays known, so that repeats
 // are counted there.
 func (q *queue) abandon(e *entry) {
-	if i := slices.Index(q.pending, e); i >= 0 {
-		q.pending = slices.Delete(q.pending, i, i+1)
-	}
-	e.waiting = false
+	q.pending.remove(e)
 	if e.written == 0 {
 		delete(q.known, e.key)
 	}
 }
 
-// forget drops the least recent known entry.
+// forget drops a known entry that does not wait: of the namespace that has most of these, the least recent.
 func (q *queue) forget() {
 	if len(q.known) < maxKnown {
 		return
 	}
-	var oldest *entry
+	type crowd struct {
+		n      int
+		oldest *entry
+	}
+	crowds := map[string]crowd{}
+	var most crowd
 	for _, e := range q.known {
-		if !e.waiting && (oldest == nil || e.last.Before(oldest.last)) {
-			oldest = e
+		if e.waiting {
+			continue
+		}
+		c := crowds[e.key.namespace]
+		c.n++
+		if c.oldest == nil || e.last.Before(c.oldest.last) {
+			c.oldest = e
+		}
+		crowds[e.key.namespace] = c
+	}
+	for _, c := range crowds {
+		if c.n > most.n || c.n == most.n && c.oldest.last.Before(most.oldest.last) {
+			most = c
 		}
 	}
-	if oldest != nil { // maxPending is below maxKnown: there is one
-		delete(q.known, oldest.key)
+	if most.oldest != nil { // maxPending is below maxKnown: there is one
+		delete(q.known, most.oldest.key)
 	}
 }
 
@@ -158,22 +173,15 @@ func (q *queue) next() (next item, in time.Duration, ok bool) {
 	now := q.now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	soonest := time.Duration(0)
-	for i, e := range q.pending {
-		if d := e.due.Sub(now); d > 0 {
-			if soonest == 0 || d < soonest {
-				soonest = d
-			}
-			continue
-		}
-		if !q.all.take(now) {
-			return item{}, q.all.in(now), false
-		}
-		q.pending = slices.Delete(q.pending, i, i+1)
-		e.waiting = false
-		return item{entry: e, count: e.count, create: e.written == 0, first: e.first, last: e.last}, 0, true
+	e, in := q.pending.next(now)
+	if e == nil {
+		return item{}, in, false
 	}
-	return item{}, soonest, false
+	if !q.all.take(now) {
+		return item{}, q.all.in(now), false
+	}
+	q.pending.taken(e)
+	return item{entry: e, count: e.count, create: e.written == 0, first: e.first, last: e.last}, 0, true
 }
 
 // fate is the result of writing an item.
@@ -201,9 +209,13 @@ func (q *queue) done(i item, f fate) {
 	switch f {
 	case denied:
 		e.attempts++
+		q.pending.deny(e.key.namespace, now, i.least)
 	case failed: // the server was not reached, so the item is still good
+	case refused:
+		e.attempts = 0
 	default:
 		e.attempts = 0
+		q.pending.accept(e.key.namespace)
 	}
 	if f != refused && q.known[e.key] == nil {
 		q.known[e.key] = e // it was forgotten meanwhile
@@ -212,12 +224,12 @@ func (q *queue) done(i item, f fate) {
 	case written:
 		e.written, e.due = i.count, now.Add(repeatEvery)
 		if e.count > e.written && !e.waiting {
-			lost = q.wait(e)
+			lost = q.wait(e, false)
 		}
 	case vanished:
 		e.count, e.written, e.first, e.due = e.count-e.written, 0, e.last, time.Time{}
 		if !e.waiting {
-			lost = q.wait(e)
+			lost = q.wait(e, false)
 		}
 	case refused:
 		// Not retried within a minute.
@@ -225,12 +237,7 @@ func (q *queue) done(i item, f fate) {
 		lost = 1
 	case failed, denied:
 		if !e.waiting {
-			e.waiting = true
-			q.pending = slices.Insert(q.pending, 0, e)
-		}
-		if len(q.pending) > maxPending {
-			q.abandon(q.pending[0])
-			lost = 1
+			lost = q.wait(e, true)
 		}
 	}
 	q.mu.Unlock()

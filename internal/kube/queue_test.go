@@ -86,7 +86,7 @@ func TestARefusedEventIsNotTriedAtOnce(t *testing.T) {
 }
 
 func TestAFailedEventStaysFirst(t *testing.T) {
-	q, _, _ := queued()
+	q, c, _ := queued()
 	q.put(notice("a", "R", "m"))
 	q.put(notice("b", "R", "m"))
 	i, _, _ := q.next()
@@ -95,6 +95,10 @@ func TestAFailedEventStaysFirst(t *testing.T) {
 		t.Errorf("got %+v, want the same, which has no answer yet", i)
 	}
 	q.done(i, denied)
+	if _, in, ok := q.next(); ok || in < firstPause || in > 2*firstPause {
+		t.Errorf("the next of a namespace that denied one comes in %v", in)
+	}
+	c.pass(2 * firstPause)
 	if i, _, _ = q.next(); i.key.uid != "a" || i.attempts != 1 {
 		t.Errorf("got %+v, want the same, which was denied once", i)
 	}
@@ -199,16 +203,21 @@ func TestQueueIsBounded(t *testing.T) {
 			case "pass":
 				c.pass(time.Duration(rapid.IntRange(0, 3600).Draw(t, "seconds")) * time.Second)
 			}
-			if len(q.pending) > maxPending || len(q.known) > maxKnown+1 || len(q.pods) > maxBuckets {
-				t.Fatalf("%d wait, %d are known, %d buckets", len(q.pending), len(q.known), len(q.pods))
+			var pending []*entry
+			for _, at := range q.pending.turns {
+				pending = append(pending, at.waiting...)
 			}
-			for _, e := range q.pending {
+			if len(pending) > maxPending || len(pending) != q.pending.all || len(q.known) > maxKnown+1 ||
+				len(q.pods) > maxBuckets || len(q.pending.turns) != len(q.pending.of) {
+				t.Fatalf("%d wait, %d are known, %d buckets", len(pending), len(q.known), len(q.pods))
+			}
+			for _, e := range pending {
 				if !e.waiting || q.known[e.key] != e || e.count <= e.written {
 					t.Fatalf("%+v waits for nothing", e)
 				}
 			}
 			for k, e := range q.known {
-				if e.key != k || e.waiting && !contains(q.pending, e) {
+				if e.key != k || e.waiting && !contains(pending, e) {
 					t.Fatalf("%+v is lost", e)
 				}
 			}

@@ -48,6 +48,7 @@ type apiServer struct {
 	events   map[string]eventsv1.Event
 	requests []string // "GET pods", "WATCH pods", "POST events", ...
 	fault    func(verb, resource string, w http.ResponseWriter) bool
+	denies   func(path string, w http.ResponseWriter) bool // like fault, by path
 }
 
 type change struct {
@@ -209,9 +210,9 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Lock()
 	s.requests = append(s.requests, verb+" "+resource)
-	fault := s.fault
+	fault, denies := s.fault, s.denies
 	s.mu.Unlock()
-	if fault != nil && fault(verb, resource, w) {
+	if fault != nil && fault(verb, resource, w) || denies != nil && denies(r.URL.Path, w) {
 		return
 	}
 	switch {
