@@ -1,6 +1,7 @@
-// Package confine takes from the running process what the daemon never does: change files outside of a few
-// folders, and execute programs. The kernel holds it, by Landlock
-// (https://docs.kernel.org/userspace-api/landlock.html), for all threads and until the process ends.
+// Package confine takes from the running process what the daemon never does. The kernel holds it for all threads and
+// until the process ends: [Writes] has it change files in a few folders alone and execute none, by Landlock
+// (https://docs.kernel.org/userspace-api/landlock.html); [Calls] denies it what it never asks the kernel for, by
+// seccomp (https://docs.kernel.org/userspace-api/seccomp_filter.html).
 //
 // Reading is not confined: kubelet replaces the files that the daemon reads, and Landlock knows folders, so that the
 // whole of kubelet's directory would have to be allowed.
@@ -22,6 +23,10 @@ import (
 // ErrUnsupported is why a process cannot be confined: a kernel before 5.13, one without Landlock in lsm=, or a program
 // that is linked with C's threads, of which Go does not know.
 var ErrUnsupported = errors.New("there is no Landlock (before Linux 5.13, or not in lsm=, or built with cgo)")
+
+// ErrNoFilter is why calls are not denied: a kernel without seccomp filters, or an architecture whose numbers of calls
+// are not known here.
+var ErrNoFilter = errors.New("there are no seccomp filters (CONFIG_SECCOMP_FILTER, on amd64 and arm64)")
 
 // handled is everything by which a file, a folder or a name is changed, and running one, as far as a version of
 // Landlock's interface knows. Moving to another folder is always refused by the first one.
@@ -84,6 +89,17 @@ func allow(rules int, folder string, rights uint64) error {
 		return fmt.Errorf("landlock_add_rule: %s: %w", folder, errno)
 	}
 	return nil
+}
+
+// MayCount says whether the process has the capabilities of counting, without which the kernel denies it anyway.
+func MayCount() bool {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if unix.Capget(&header, &data[0]) != nil {
+		return true
+	}
+	has := func(n int) bool { return data[n/32].Effective>>(n%32)&1 == 1 }
+	return has(unix.CAP_SYS_ADMIN) || has(unix.CAP_BPF) && has(unix.CAP_PERFMON)
 }
 
 func unsupported(what string, errno syscall.Errno) error {

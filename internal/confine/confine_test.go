@@ -15,9 +15,15 @@ import (
 // confined is set in the process that is confined: this test's own could not run any other test after it.
 const confined = "QUIETCORE_TEST_CONFINED"
 
+// filtered says what the process does whose calls are denied: "counts" or "not".
+const filtered = "QUIETCORE_TEST_FILTERED"
+
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(confined); dir != "" {
 		os.Exit(child(dir))
+	}
+	if how := os.Getenv(filtered); how != "" {
+		os.Exit(filteredChild(how))
 	}
 	os.Exit(m.Run())
 }

@@ -84,10 +84,13 @@ type Status struct {
 	Topology  json.RawMessage      `json:"topology,omitempty"`
 }
 
-// Confined is what the kernel keeps the daemon from: it writes below these folders alone, and executes nothing.
+// Confined is what the kernel keeps the daemon from: it writes below these folders alone, executes nothing, and is
+// denied these kinds of calls.
 type Confined struct {
-	Writes []string `json:"writes,omitempty"`
-	Why    string   `json:"why,omitempty"` // it is not confined
+	Writes   []string `json:"writes,omitempty"`
+	Why      string   `json:"why,omitempty"` // it is not confined to them
+	Denied   []string `json:"denied,omitempty"`
+	Undenied string   `json:"undenied,omitempty"` // why it is denied nothing
 }
 
 // Owner is a pod, or a container of one, with CPUs of its own, whether it runs or not.

@@ -8,19 +8,31 @@ import (
 	"github.com/quietcore/quietcore/internal/control"
 )
 
-// confine gives up, for good, the right to write anywhere but where the daemon has to, and to execute programs. What is
-// open stays open. A kernel that cannot do it does not keep the daemon from running.
+// confine gives up, for good, the right to write anywhere but where the daemon has to, to execute programs, and to ask
+// the kernel for what the daemon never does. What is open stays open. A kernel that cannot do one of it does the other,
+// or none, and does not keep the daemon from running.
 func (d *daemon) confine(cfg *config.Config) control.Confined {
 	if cfg.Confine == config.ConfineOff {
-		return control.Confined{Why: "confine is off"}
+		return control.Confined{Why: "confine is off", Undenied: "confine is off"}
 	}
-	allowed, err := confine.Writes(written(cfg))
-	if err != nil {
-		d.log.Warn("the daemon is not confined: the kernel would let it write wherever root may", "err", err)
-		return control.Confined{Why: err.Error()}
+	var c control.Confined
+	var err error
+	if c.Writes, err = confine.Writes(written(cfg)); err != nil {
+		d.log.Warn("the kernel would let the daemon write wherever root may", "err", err)
+		c.Why = err.Error()
+	} else {
+		d.log.Info("from here on the daemon writes below these folders alone, and executes nothing", "folders",
+			c.Writes)
 	}
-	d.log.Info("from here on the daemon writes below these folders alone, and executes nothing", "folders", allowed)
-	return control.Confined{Writes: allowed}
+	// Counting opens its events anew when CPUs come and when the configuration changes, so it keeps its calls for good.
+	counts := cfg.CPI.Mode != config.CPIOff || confine.MayCount()
+	if c.Denied, err = confine.Calls(counts); err != nil {
+		d.log.Warn("the kernel would take any call from the daemon", "err", err)
+		c.Undenied = err.Error()
+	} else {
+		d.log.Info("from here on the kernel denies the daemon", "calls", c.Denied)
+	}
+	return c
 }
 
 // written are the folders that a daemon with this configuration writes to, whatever of it is reloaded later.

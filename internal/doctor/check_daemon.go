@@ -142,9 +142,16 @@ func checkDaemon(f *Facts, found *findings) {
 		found.note("unconfined", "the kernel would let the daemon write wherever root may: "+d.Unconfined,
 			"nothing has to be done; Landlock (Linux 5.13) with confine: auto takes that right from it")
 	}
+	if d.Undenied != "" {
+		found.note("undenied", "the kernel would take any call from the daemon: "+d.Undenied,
+			"nothing has to be done; seccomp filters with confine: auto deny it what it never asks for")
+	}
 	held := ""
 	if len(d.Writes) > 0 {
 		held = "; the kernel lets it write below " + strings.Join(d.Writes, ", ") + " alone, and execute nothing"
+	}
+	if len(d.Denied) > 0 {
+		held += "; it denies calls about " + strings.Join(d.Denied, ", ")
 	}
 	found.ok(fmt.Sprintf("it answers, with %d containers%s", d.Containers, held))
 }

@@ -363,6 +363,9 @@ func TestFactsThatNoFixtureCanBe(t *testing.T) {
 		"jobs that cannot be judged": {func(f *Facts) {
 			f.Daemon.Unjudged = "3 of 14 jobs are judged"
 		}, "daemon.judged", Note, "of every job: 3 of 14 jobs are judged"},
+		"a kernel without seccomp filters": {func(f *Facts) {
+			f.Daemon.Undenied = "there are no seccomp filters"
+		}, "daemon.undenied", Note, "any call from the daemon: there are no seccomp filters"},
 		"more containers than are counted": {func(f *Facts) {
 			f.Daemon.Uncounted = "4 of 9 containers were counted"
 		}, "daemon.watchlist", Note, "4 of 9 containers were counted"},

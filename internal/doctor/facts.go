@@ -186,6 +186,9 @@ type DaemonFacts struct {
 	// Writes are the folders that the kernel lets it write below; none: anywhere, and Unconfined says why.
 	Writes     []string
 	Unconfined string
+	// Denied are the kinds of calls that the kernel denies it; none: Undenied says why.
+	Denied   []string
+	Undenied string
 	// RestartRequired are the keys of the configuration file that wait for a restart.
 	RestartRequired []string
 }

@@ -29,6 +29,7 @@ func askDaemon(ctx context.Context, c *config.Config) doctor.DaemonFacts {
 	d.Answers, d.Connected, d.Synchronised, d.Containers = true, s.Connected, s.Synchronised, len(s.Containers)
 	d.RestartRequired, d.Short = s.RestartRequired, s.Short
 	d.Writes, d.Unconfined = s.Confined.Writes, s.Confined.Why
+	d.Denied, d.Undenied = s.Confined.Denied, s.Confined.Undenied
 	for _, p := range s.Unannounced {
 		d.Unannounced = append(d.Unannounced, p.CgroupPath)
 		if p.Masked {
