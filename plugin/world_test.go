@@ -19,6 +19,7 @@ var (
 	worldSeed   = flag.Uint64("world.seed", 0, "play this seed alone and show everything that happens")
 	worldFrom   = flag.Uint64("world.from", 1, "the first of the world's seeds")
 	worldSeeds  = flag.Int("world.seeds", 60, "how many seeds of the world to play")
+	worldStep   = flag.Uint64("world.step", 1, "how far apart they are; 2 from an even one: all have claims")
 	worldNew    = flag.Int("world.new", 12, "how many seeds that no run has played before")
 	worldSteps  = flag.Int("world.steps", 300, "choices in a seed's life")
 	worldFaults = flag.String("world.faults", "all", "what goes wrong, with commas")
@@ -109,7 +110,7 @@ func TestTheWorldKeepsItsPromises(t *testing.T) {
 	}
 	var seeds []uint64
 	for i := range *worldSeeds {
-		seeds = append(seeds, *worldFrom+uint64(i))
+		seeds = append(seeds, *worldFrom+uint64(i)**worldStep)
 	}
 	first := uint64(time.Now().UnixNano())
 	for i := range *worldNew {

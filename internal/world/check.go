@@ -358,12 +358,14 @@ func (w *World) updateFallback() {
 // updateIsolated records which tasks have been off the CPUs of all owners. A task of an unannounced pod
 // never counts: it has no mask of its own, so when the slice is widened for another pod, the task
 // gets those CPUs too. Nor does a task whose pod was announced while such a write was in flight, which
-// cannot be undone: the reply waits for it, but the runtime may not wait for the reply.
+// cannot be undone: the reply waits for it, but the runtime may not wait for the reply. The same holds for a container
+// with a mask of its own, in a pod of which others own CPUs: it has none as long as the daemon has not heard of it.
 func (w *World) updateIsolated(tasks []task) {
 	for i := range tasks {
 		t := &tasks[i]
 		p := t.ctr.Pod
-		counts := !p.unannounced && !slices.ContainsFunc(p.sliceWrites, w.mayLand)
+		counts := !p.unannounced && !slices.ContainsFunc(p.sliceWrites, w.mayLand) && (!p.Mixed && p.claim == nil ||
+			!t.ctr.unheard && !slices.ContainsFunc(t.ctr.writes, w.mayLand))
 		t.ctr.isolated = counts && (t.ctr.isolated || !slices.ContainsFunc(w.owners(), func(p *Pod) bool {
 			on := w.kept(p).And(t.cpus)
 			return p.live() && !t.ctr.uses(p) && !p.admits(t.ctr.Pod) && !on.IsEmpty()

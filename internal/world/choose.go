@@ -411,6 +411,9 @@ func (w *World) daemon(c Choice) bool {
 		w.alive, w.ops = false, nil
 		w.active.panicking = ""
 		w.forgetClaims()
+		if n.inFlight != nil {
+			n.inFlight.sent = time.Time{} // the next daemon does not know of it
+		}
 		n.drop()
 		w.dispatch()
 		// By the time that a new daemon reads cgroups, systemd has completed or lost its jobs.

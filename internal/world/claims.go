@@ -191,7 +191,8 @@ func (w *World) claimPrepared(c *Claim, a Answer) {
 			w.violate(PropStart, "%s is given %s, of which %s owns %s", h.Name, cpus, other.Name, others)
 		}
 	}
-	h.excused, h.off = cpus.Intersects(&w.offline), cpuset.Set{}
+	off := w.heldOff(w.shell.View()) // it may not know that they are back, and runs the pod in the pool meanwhile
+	h.excused, h.off = cpus.Intersects(&off), cpuset.Set{}
 	w.intruders(PropStart, h, cpus, w.tasks())
 	h.grant = cpus
 }

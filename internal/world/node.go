@@ -83,8 +83,13 @@ type Container struct {
 	cpus  string // what the runtime stores
 	quota int64
 	// created is when kubelet asked for it.
-	created  time.Time
-	early    bool // it was created before the daemon knew all owners
+	created time.Time
+	early   bool // it was created before the daemon knew all owners
+	// unheard means that the daemon was neither asked about it nor has seen it in a list.
+	unheard bool
+	// writes are those of its pod and of the slice that were in flight, or could still take effect, when it was created
+	// without a connection, or listed.
+	writes   []*Op
 	isolated bool // it has been off the CPUs of all owners
 	lent     bool // it is on its pod's claim's CPUs: see lends
 	// limitLost means that nothing shows kubelet's limit any more: see loseLimits.

@@ -222,12 +222,12 @@ func (p *Pod) nameOf(o *part) string {
 // followResizes updates grants after resizes. CPUs that the daemon took from an owner are not granted any
 // more, since others may get them. CPUs that it added are granted once the pod runs on them and nobody else
 // does: an owner that ran in the pool, or that was not told yet that it shrank, has others beside it until these
-// have moved.
+// have moved. A daemon whose Synchronize failed after it had taken over what runs decides too.
 func (w *World) followResizes(view View, grants map[string]cpuset.Set) {
 	for _, p := range w.node.pods {
 		grant := grants[p.UID()]
 		p.inPlace.once.AddSet(&grant)
-		if !p.live() || !view.Synced || !p.follows(grant) {
+		if !p.live() || !view.Synced && grant.IsEmpty() || !p.follows(grant) {
 			continue
 		}
 		now := p.grant.Or(w.confinedTo(p)).And(grant)

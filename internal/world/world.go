@@ -237,7 +237,7 @@ func (w *World) dispatch() {
 }
 
 // noteSliceWrites records the writes of its slice that are in flight, or may still take effect, when a pod starts,
-// announced or not, and when a Synchronize announces it.
+// announced or not, and when a Synchronize announces it; and the same of a container that is created without a reply.
 func (w *World) noteSliceWrites(r *Request) {
 	switch r.Kind {
 	case RunPod:
@@ -246,6 +246,11 @@ func (w *World) noteSliceWrites(r *Request) {
 		for _, p := range r.Pods {
 			if p.unannounced {
 				p.sliceWrites = w.pendingWrites(path.Dir(p.Parent()))
+			}
+		}
+		for _, c := range r.Containers {
+			if c.unheard {
+				c.writes = w.writesAbove(c)
 			}
 		}
 	}
@@ -264,6 +269,12 @@ func (w *World) pendingWrites(path string) (list []*Op) {
 		}
 	}
 	return list
+}
+
+// writesAbove are those of the cgroups above a container.
+func (w *World) writesAbove(c *Container) []*Op {
+	pod := c.Pod.Parent()
+	return slices.Concat(w.pendingWrites(path.Dir(pod)), w.pendingWrites(pod))
 }
 
 func (w *World) call(r *Request) {
@@ -300,6 +311,7 @@ func (w *World) answered(a Answer) {
 		if n.synced {
 			for _, c := range a.To.Containers {
 				c.seeContainer()
+				c.unheard = false
 			}
 		}
 	case RunPod:
@@ -350,7 +362,9 @@ func (w *World) createAnswered(a Answer) {
 	c.phase = ready
 	c.cpus, c.quota = a.CPUs, a.Quota
 	c.early = a.unconnected
-	if !a.unconnected {
+	if a.unconnected {
+		c.unheard, c.writes = a.To.sent.IsZero(), w.writesAbove(c)
+	} else {
 		// The daemon may not know yet which CPUs are online.
 		c.Pod.off = c.Pod.off.Or(a.To.offline).Or(w.heldOff(w.shell.View()))
 		c.early = a.To.unread || w.shell.View().Unread
