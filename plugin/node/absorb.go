@@ -36,8 +36,7 @@ func (w *writer) absorb(b batch) {
 			w.setContainer(d, b.observed)
 		case policy.DropContainer:
 			w.tree.Remove(d.ID)
-			drop(w.ctrs[d.ID])
-			delete(w.ctrs, d.ID)
+			w.forgetContainer(d.ID)
 			delete(w.audit.drifted, d.ID)
 		case policy.DropPod:
 			w.tree.Remove(d.UID)
@@ -59,6 +58,15 @@ func (w *writer) absorb(b batch) {
 	}
 	for _, m := range b.created {
 		w.tree.Made(m.id, m.cpus)
+	}
+	for _, id := range b.verify {
+		delete(w.unproven, id)
+	}
+	switch {
+	case b.lost:
+		w.loseReplies()
+	case b.listed:
+		w.listed()
 	}
 	w.audit.verify = append(w.audit.verify, b.verify...)
 	w.lookAgain(b.recheck)
@@ -166,6 +174,15 @@ func (w *writer) dropUnannounced(uid string) {
 		w.tree.Remove(id)
 	}
 	delete(w.found, uid)
+}
+
+func (w *writer) forgetContainer(id string) {
+	if s := w.ctrs[id]; s != nil {
+		drop(s)
+		delete(w.unanswered, cleanOf(s.path))
+		delete(w.unproven, id)
+		delete(w.ctrs, id)
+	}
 }
 
 func drop(s *subject) {
@@ -298,6 +315,9 @@ func (w *writer) setContainer(d policy.SetContainer, found observations) {
 		masked := d.Need.Own != nil || d.StartMask != nil || len(w.pods[d.Pod.UID].rooms) > 0
 		if s.logged == "" && (found == nil || w.reader == nil) {
 			c.OwnCPUs = w.replied(&d)
+			if !c.OwnCPUs.IsEmpty() {
+				w.unproven[d.Container.ID] = true
+			}
 		}
 		if err := w.tree.PutContainer(c); err != nil {
 			w.c.o.Log.Error("container has no usable cgroup and only its replies pin it", "container", s.name, "err",

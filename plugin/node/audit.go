@@ -152,6 +152,9 @@ func (w *writer) auditSome() bool {
 	found := 0
 	var above []string // the slices and pods among them
 	for _, id := range w.audit.todo[:n] {
+		if s := w.ctrs[id]; s != nil && w.unanswered[cleanOf(s.path)] {
+			continue // it may not exist, and is read again with what is uncertain
+		}
 		d, drifted := w.tree.Audit(id, w.audit.round, w.reader)
 		w.keepCount(id, d, drifted)
 		if !drifted {

@@ -157,7 +157,7 @@ func (c *Core) handle(in In) {
 	case Mode:
 		c.setMode(in)
 	case Lost:
-		c.takeover.open, c.takeover.lost = true, true
+		c.takeover.lose()
 	case Wake:
 	}
 }
@@ -302,6 +302,8 @@ func (c *Core) carryOut(e policy.Event, decisions []policy.Decision, observed ob
 	}
 	b := batch{decisions: decisions, topo: c.machine.Topology(), rev: c.machine.Rev(), observed: observed}
 	b.live = c.takeover.live(e)
+	_, b.listed = e.(policy.Synchronized)
+	b.listed = b.listed && !c.takeover.lost
 	_, b.audit = e.(policy.Hardware)
 	keep, lazy := weigh(decisions)
 	_, tick := e.(policy.Tick) // its decisions are ends of caps

@@ -216,7 +216,14 @@ func (t *takeover) answer() {
 	t.c.reply(Reply{To: r})
 }
 
-// cancelCreates ends the waits of creates from before the runtime reconnected. The runtime has gone
+// lose records that the runtime is not connected any more.
+func (t *takeover) lose() {
+	t.open, t.lost = true, true
+	t.cancelCreates()
+	t.c.writer.put(batch{lost: true})
+}
+
+// cancelCreates ends the waits of creates whose connection is lost. The runtime has gone
 // on without a reply, so its lists say which of these containers exist: the end of a wait does
 // not mean any more that the container does not.
 func (t *takeover) cancelCreates() {

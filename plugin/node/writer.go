@@ -42,6 +42,8 @@ type batch struct {
 	verify    []string  // containers, by ID, to read back
 	recheck   []string  // pods, by UID, whose quota kubelet has written
 	soon      []string  // pods, by UID, whose quota kubelet may write in a moment
+	lost      bool      // the runtime has lost the connection, and did not get the replies that it waited for
+	listed    bool      // decisions follow from what the runtime lists, and it is connected
 	panicked  bool      // its absorption panicked: the next attempt is the last
 }
 
@@ -204,7 +206,7 @@ func (w *writer) proceed() {
 func (w *writer) work(do do) {
 	w.out = outside{do}
 	if w.c.o.Tree.Reads {
-		w.reader = cgroup.Confirmed(w.out)
+		w.reader = answered{cgroup.Confirmed(w.out), w.unanswered}
 	}
 	if at := w.retry.at; !at.IsZero() && !w.c.now.Before(at) {
 		w.again()
@@ -364,7 +366,8 @@ func (w *writer) write(phase cgroup.Phase) bool {
 		// A new owner waits for shrinks, but not for grows. A cgroup that moves grows, too: the CPUs
 		// that it moves to may have an owner by now.
 		grows := next.Phase == cgroup.Grow || w.tree.Widens(next)
-		if (grows || phase == cgroup.Grow) && len(done) > 0 && w.news() || grows && (w.waitsForSave() || w.lacks()) {
+		if (grows || phase == cgroup.Grow) && len(done) > 0 && w.news() ||
+			grows && (w.waitsForSave() || w.lacks() || w.losesReplies()) {
 			return cgroup.ErrSkipRest
 		}
 		if replan = w.freed(); replan {
@@ -536,13 +539,16 @@ type subjects struct {
 	ctrs   map[string]*subject
 	slices map[string]bool
 	found  map[string][]string // the tree's IDs of unannounced pods and their child cgroups, by UID
-	raw    bool                // a systemd cgroup is written as a file: logged once
+	// unproven are the containers, by ID, whose masks are known from our replies alone; unanswered those, by path, that
+	// the runtime creates without one: see loseReplies.
+	unproven, unanswered map[string]bool
+	raw                  bool // a systemd cgroup is written as a file: logged once
 }
 
 func newSubjects() subjects {
 	return subjects{
 		pods: map[string]*subject{}, ctrs: map[string]*subject{}, slices: map[string]bool{},
-		found: map[string][]string{},
+		found: map[string][]string{}, unproven: map[string]bool{}, unanswered: map[string]bool{},
 	}
 }
 
