@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -111,8 +113,8 @@ func TestEvictorsPods(t *testing.T) {
 		t.Errorf("its pods are %+v", d.Spec)
 	}
 	if got, want := strings.Join(c.Args, " "),
-		"evictor --lease=quietcore-evictor --every=30s --burst=1 --health=:9467"; got != want || !strings.HasPrefix(
-		c.Image, "r/s:") {
+		"evictor --lease=quietcore-evictor --every=30s --burst=1 --health=:9467 --metrics=:9468"; got != want ||
+		!strings.HasPrefix(c.Image, "r/s:") {
 		t.Errorf("it runs %s %s, want %s", c.Image, got, want)
 	}
 	for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
@@ -126,6 +128,33 @@ func TestEvictorsPods(t *testing.T) {
 				t.Errorf("%T %s selects its pods: %t", o, nameOf(o), got)
 			}
 		}
+	}
+}
+
+// TestEvictorsMetricsAreScraped: without a token, which it does not ask for, and by the port that its policy opens.
+func TestEvictorsMetricsAreScraped(t *testing.T) {
+	const monitors = "{metrics: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true, scheme: https, " +
+		"tlsConfig: {caFile: a}, authorization: {credentials: {name: s, key: k}}}}, networkPolicy: {metricsFrom: " +
+		"[{podSelector: {matchLabels: {app: prometheus}}}]}, " + evicting + "}"
+	objects, its := ofEvictor(t, monitors)
+	pods, _ := first[*monitoringv1.PodMonitor](its)
+	services, _ := first[*monitoringv1.ServiceMonitor](its)
+	service, _ := first[*corev1.Service](its)
+	policy, _ := first[*networkingv1.NetworkPolicy](its)
+	d, _ := first[*appsv1.Deployment](its)
+	if len(pods.Spec.PodMetricsEndpoints) != 1 || len(services.Spec.Endpoints) != 1 || len(service.Spec.Ports) != 1 {
+		t.Fatalf("of %d objects its monitors are %+v and %+v, its service %+v", len(objects), pods, services, service)
+	}
+	pod, end := pods.Spec.PodMetricsEndpoints[0], services.Spec.Endpoints[0]
+	if pod.Scheme == nil || *pod.Scheme != "http" || pod.Authorization != nil || pod.TLSConfig != nil ||
+		end.Scheme == nil || *end.Scheme != "http" || end.Authorization != nil || end.TLSConfig != nil {
+		t.Errorf("it is scraped by %+v and %+v", pod, end)
+	}
+	in := policy.Spec.Ingress
+	port := d.Spec.Template.Spec.Containers[0].Ports[1]
+	if port.Name != end.Port || len(in) != 1 || in[0].Ports[0].Port.IntVal != port.ContainerPort ||
+		service.Spec.Ports[0].Port != port.ContainerPort || len(in[0].From) != 1 {
+		t.Errorf("its port is %+v, its policy %+v, its service %+v", port, in, service.Spec)
 	}
 }
 

@@ -109,7 +109,7 @@ var mayImport = map[string]string{
 
 	// The scheduler, a module of its own.
 	"scheduler/cmd/quietcore-scheduler": "scheduler/evictor scheduler/plugin scheduler/simulate",
-	"scheduler/evictor":                 "internal/kube internal/lend policy",
+	"scheduler/evictor":                 "internal/kube internal/lend internal/serve policy",
 	"scheduler/placement":               "cpuallocator cpuset internal/ledger policy topology",
 	"scheduler/plugin":                  "internal/kube internal/ledger internal/strict policy scheduler/placement",
 	"scheduler/simulate": "internal/config internal/ledger internal/script internal/strict internal/topodoc policy " +
@@ -202,6 +202,7 @@ var goroutines = map[string]string{
 	"reclaim/loop/save.go":                  "saves while the loop goes on",
 	"scheduler/plugin/follow.go":            "follows what nodes publish",
 	"sysfs/watch_linux.go":                  "receives the kernel's messages",
+	"scheduler/evictor/metrics.go":          "answers beside what it does",
 	"scheduler/evictor/evictor.go":          "workers, each with one node at a time",
 	"scheduler/evictor/run.go":              "what follows pods, and answers probes",
 }

@@ -38,11 +38,12 @@ type API interface {
 
 // evictor evicts what is marked.
 type evictor struct {
-	api   API
-	every time.Duration
-	burst int
-	now   func() time.Time
-	log   *slog.Logger
+	api    API
+	every  time.Duration
+	burst  int
+	now    func() time.Time
+	log    *slog.Logger
+	counts *counters
 	// tell writes an Event.
 	tell func(pod lend.Pod, reason, text string)
 
@@ -114,8 +115,13 @@ func (e *evictor) serve(ctx context.Context, node string) (again time.Duration) 
 			wait := r.DelayFrom(now)
 			r.CancelAt(now)
 			later(wait)
+			if !m.limited { // it waits once, however often it is looked at
+				m.limited = true
+				e.counts.limited.Inc()
+			}
 			return again
 		}
+		m.limited = false
 		if m.until = e.now().Add(e.evict(ctx, m)); m.until.After(e.now()) {
 			later(m.until.Sub(e.now()))
 		}
@@ -156,20 +162,25 @@ func (e *evictor) evict(ctx context.Context, m *mark) time.Duration {
 	err := e.api.Evict(asked, m.pod)
 	log := e.log.With("node", m.node, "pod", m.pod.String(), "uid", m.pod.UID)
 	budget, blocked := budgetIn(err)
+	count := func(result string) { e.counts.evictions.WithLabelValues(result).Inc() }
 	switch {
 	case err == nil:
+		count(resultEvicted)
 		log.Info("evicted a pod", "for", m.Reason, "why", m.Message)
 		e.tell(m.pod, lend.ReasonEvicted, fmt.Sprintf("evicted, as the daemon of node %s asked: %s", m.node, m.Message))
 		return lend.MarkMaxAge
 	case ctx.Err() != nil:
 		return 0
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err): // no pod with that UID exists
+		count(resultGone)
 		return failedAgain
 	case blocked:
+		count(resultBlocked)
 		log.Warn("a disruption budget keeps a marked pod", "why", budget)
 		e.blocked(ctx, m, budget)
 		return retry(err, budgetAgain)
 	}
+	count(resultFailed)
 	log.Warn("cannot evict a marked pod", "err", err)
 	return retry(err, failedAgain)
 }

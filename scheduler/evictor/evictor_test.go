@@ -68,7 +68,7 @@ func play(t *testing.T, story func(t *testing.T, e *evictor, a *asked, told *[]s
 		a := &asked{began: time.Now()}
 		var told []string
 		var mu sync.Mutex
-		e := (&evictor{api: a, every: 10 * time.Second, burst: 2, now: time.Now,
+		e := (&evictor{api: a, every: 10 * time.Second, burst: 2, now: time.Now, counts: newCounters(),
 			log: slog.New(slog.DiscardHandler), tell: func(pod lend.Pod, reason, text string) {
 				mu.Lock()
 				defer mu.Unlock()

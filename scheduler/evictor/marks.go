@@ -17,16 +17,17 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// mark is a pod whose eviction is asked for. Its fields do not change but until and told,
-// which are the worker's that has its node.
+// mark is a pod whose eviction is asked for. Its fields do not change but until, told and
+// limited, which are the worker's that has its node.
 type mark struct {
 	lend.Mark
 	pod     lend.Pod
 	node    string
 	refused string // why it is never evicted
 
-	until time.Time // it is left alone
-	told  string    // of a budget
+	until   time.Time // it is left alone
+	told    string    // of a budget
+	limited bool      // it is counted as waiting for its node's rate
 }
 
 // marks are the marked pods of a cluster: the store of a reflector. Of all other pods

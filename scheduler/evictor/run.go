@@ -49,9 +49,9 @@ type Options struct {
 	Burst            int
 	// Term is how long a leader that is not heard of keeps the lease.
 	Term time.Duration
-	// Health is the address of /livez and /readyz; empty: none.
-	Health string
-	Log    *slog.Logger
+	// Health is the address of /livez and /readyz, Metrics that of /metrics; empty: none.
+	Health, Metrics string
+	Log             *slog.Logger
 }
 
 // errLost ends a process that led and does no longer: what it knows is of no use.
@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) error {
 		return fmt.Errorf("name of this host: %w", err)
 	}
 	health := &health{watch: leaderelection.NewLeaderHealthzAdaptor(o.Term)}
-	led, ended := atomic.Bool{}, make(chan struct{})
+	led, ended, counts := atomic.Bool{}, make(chan struct{}), newCounters()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Name: o.Lease, WatchDog: health.watch, ReleaseOnCancel: true,
 		LeaseDuration: o.Term, RenewDeadline: o.Term * 2 / 3, RetryPeriod: o.Term * 2 / 15,
@@ -78,7 +78,11 @@ func Run(ctx context.Context, o Options) error {
 			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
 		},
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) { led.Store(true); defer close(ended); lead(ctx, client, o) },
+			OnStartedLeading: func(ctx context.Context) {
+				led.Store(true)
+				defer close(ended)
+				lead(ctx, client, o, counts)
+			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(who string) {
 				health.leader.Store(true)
@@ -94,6 +98,11 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer stop()
+	serving, stopMetrics := context.WithCancel(ctx)
+	defer stopMetrics()
+	if err := counts.serve(serving, o.Metrics, o.Log); err != nil {
+		return err
+	}
 	elector.Run(ctx)
 	if ctx.Err() == nil {
 		err = errLost
@@ -105,19 +114,21 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // lead evicts until ctx ends.
-func lead(ctx context.Context, client kubernetes.Interface, o Options) {
+func lead(ctx context.Context, client kubernetes.Interface, o Options, counts *counters) {
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
 		o.Log.Warn("no Events are written", "err", err)
 	}
 	defer broadcaster.Shutdown()
 	recorder := broadcaster.NewRecorder(scheme.Scheme, "quietcore.dev/evictor")
-	e := (&evictor{api: server{client}, every: o.Every, burst: o.Burst, now: time.Now, log: o.Log,
+	e := (&evictor{api: server{client}, every: o.Every, burst: o.Burst, now: time.Now, log: o.Log, counts: counts,
 		tell: func(pod lend.Pod, reason, text string) {
 			about := &v1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name,
 				UID: types.UID(pod.UID)}
 			recorder.Eventf(about, nil, v1.EventTypeWarning, reason, "Reclaim", "%s", lend.Clip(text, maxText))
 		}}).ready()
+	counts.leads(e.marks)
+	defer counts.leads(nil)
 	o.Log.Info("this evictor leads", "every", o.Every, "burst", o.Burst)
 	var parts sync.WaitGroup
 	defer parts.Wait()
@@ -184,6 +195,7 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 	f.DurationVar(&o.Every, "every", defaultEvery, "one eviction of a node's pods in this time, 1s to 1h")
 	f.IntVar(&o.Burst, "burst", defaultBurst, "so many of them at once, 1 to 100")
 	f.StringVar(&o.Health, "health", ":9467", "address of /livez and /readyz; empty: none")
+	f.StringVar(&o.Metrics, "metrics", ":9468", "address of /metrics, which name neither nodes nor pods; empty: none")
 	f.DurationVar(&o.Term, "lease-duration", 15*time.Second, "how long a leader that is not heard of leads, 3s to 5m")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
