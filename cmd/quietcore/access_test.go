@@ -108,9 +108,53 @@ func TestMetricsTakeAToken(t *testing.T) {
 			t.Errorf("%s, token %q: %d, want %d: %.200q\n%s", c.scheme, c.token, code, c.want, body, log)
 		}
 	}
+	theRemoteAPI(t, address)
 	server.Close()
 	if code, _ := ask("https", readerToken); code != http.StatusOK {
 		t.Errorf("without the API server: %d", code)
+	}
+}
+
+// theRemoteAPI asks a whole daemon for what it serves to other machines, its doctor and its bundle included.
+func theRemoteAPI(t *testing.T, address string) {
+	t.Helper()
+	transport := insecure()
+	transport.DisableKeepAlives = false // a source may open few connections a second
+	client := &http.Client{Transport: transport}
+	defer client.CloseIdleConnections()
+	for _, c := range []struct {
+		path, token string
+		want        int
+		has         string
+	}{
+		{"/quietcore/v1/summary", "", http.StatusUnauthorized, "takes a bearer token"},
+		{"/quietcore/v1/summary", readerToken, http.StatusOK, `"node":"a"`},
+		{"/quietcore/v1/status", readerToken, http.StatusOK, `"pools":`},
+		{"/quietcore/v1/top", readerToken, http.StatusOK, `"containers":`},
+		{"/quietcore/v1/explain?pod=a/b", readerToken, http.StatusNotFound, "no container of a/b runs here"},
+		{"/quietcore/v1/doctor", readerToken, http.StatusOK, `"id":"daemon`},
+		{"/quietcore/v1/bundle", readerToken, http.StatusOK, "\x1f\x8b"},
+		{"/quietcore/v1/mode", readerToken, http.StatusNotFound, ""},
+		{"/v1/status", readerToken, http.StatusNotFound, ""},
+	} {
+		q, err := http.NewRequest(http.MethodGet, "https://"+address+c.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.token != "" {
+			q.Header.Set("Authorization", "Bearer "+c.token)
+		}
+		resp, err := client.Do(q)
+		if err != nil {
+			t.Errorf("%s: %v", c.path, err)
+			continue
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != c.want || !strings.Contains(string(body), c.has) {
+			t.Errorf("%s with token %q: %d, %v, want %d and %q: %.300q", c.path, c.token, resp.StatusCode, err, c.want,
+				c.has, body)
+		}
 	}
 }
 

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/daemon"
+	"github.com/quietcore/quietcore/internal/doctor"
+	"github.com/quietcore/quietcore/internal/doctor/bundle"
+	"github.com/quietcore/quietcore/internal/doctor/probe"
 )
 
 func newRun() *cobra.Command {
@@ -29,6 +34,17 @@ when it does. One daemon runs on a node. SIGTERM ends it and leaves every placem
 		}
 		return inputOf(daemon.Run(cmd.Context(), daemon.Options{
 			File: file, Version: version, Log: cmd.ErrOrStderr(), Hooks: h,
+			Doctor: func(ctx context.Context) (any, error) {
+				return probe.Within(ctx, doctor.Options{Root: "/", Config: file}, version), nil
+			},
+			Bundle: func(ctx context.Context, w io.Writer, hashNames bool) error {
+				b, _, err := bundle.Gather(ctx, bundle.Options{Config: file, Build: cli.BuildOf(version, commit, date),
+					HashNames: hashNames, Within: true})
+				if err != nil {
+					return err
+				}
+				return b.Write(w)
+			},
 		}))
 	}
 	return cmd

@@ -2,6 +2,10 @@
 // components of Kubernetes do: a TokenReview says whose a bearer token is, and a
 // SubjectAccessReview whether that user may get the path.
 //
+// A token comes in the header Authorization, or in [Header]: the API server keeps the first
+// to itself where it passes a request on to a pod. One in [Header] has to be for [Audience],
+// so that nobody shows a node what is good for anything else.
+//
 // The API server's answers are kept. While it does not answer, a token that was allowed
 // stays so for a day; one that was never seen is refused. Tokens that are none cost the
 // API server little: each source, and all together, can have few of them reviewed.
@@ -23,12 +27,26 @@ import (
 	"github.com/quietcore/quietcore/internal/serve"
 )
 
+const (
+	// Header is that of tokens which come through the API server's proxy, as "Bearer TOKEN".
+	Header = "Quietcore-Authorization"
+	// Audience is whom those tokens are for.
+	Audience = "quietcore.dev"
+)
+
 // Verdict is what the API server says of a token and a path.
 type Verdict struct{ Authenticated, Allowed bool }
 
+// Question is what the API server is asked.
+type Question struct {
+	Token    string
+	Audience string // that it has to be for; empty: the API server's own
+	Path     string
+}
+
 // Reviewer asks the API server.
 type Reviewer interface {
-	Review(ctx context.Context, token, path string) (Verdict, error)
+	Review(context.Context, Question) (Verdict, error)
 }
 
 const (
@@ -43,7 +61,7 @@ const (
 	// maxAllowed and maxRefused bound the answers that are kept, apart from each other: no
 	// number of tokens that are none pushes out one that is.
 	maxAllowed, maxRefused = 256, 1024
-	// Reviews a second for a source, and for all.
+	// Reviews a second for a source, of tokens that are not allowed, and for all.
 	sourceRate, sourceBurst = 0.2, 4
 	allRate, allBurst       = 10, 20
 )
@@ -62,8 +80,12 @@ type Guard struct {
 	warned  time.Time
 }
 
-// key is a token with a path; tokens themselves are not kept.
+// key is a question; tokens themselves are not kept.
 type key [sha256.Size]byte
+
+func (q *Question) key() key {
+	return key(sha256.Sum256([]byte(q.Path + "\x00" + q.Audience + "\x00" + q.Token)))
+}
 
 type answer struct {
 	at      time.Time
@@ -76,28 +98,49 @@ func New(reviewer Reviewer, now func() time.Time, log *slog.Logger) *Guard {
 		all: rate.NewLimiter(allRate, allBurst), allowed: map[key]time.Time{}, refused: map[key]answer{}}
 }
 
-// Protect serves h to who may have the path.
-func (g *Guard) Protect(h http.Handler) http.Handler {
+// Protect serves h to who may get path. It is the path that is asked about, whatever a request has.
+func (g *Guard) Protect(path string, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-		if token = strings.TrimSpace(token); !ok || token == "" || len(token) > maxToken {
+		q, ok := questionOf(r.Header, path)
+		if !ok {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "this takes a bearer token of the cluster", http.StatusUnauthorized)
 			return
 		}
-		v, err := g.verdict(r.Context(), token, r.URL.Path, serve.Source(r.RemoteAddr))
+		v, err := g.verdict(r.Context(), q, serve.Source(r.RemoteAddr))
 		switch {
 		case err != nil:
+			w.Header().Set("Retry-After", "1")
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		case !v.Authenticated:
 			w.Header().Set("WWW-Authenticate", "Bearer")
-			http.Error(w, "the API server does not know this token", http.StatusUnauthorized)
+			http.Error(w, "the API server does not know this token"+q.wanted(), http.StatusUnauthorized)
 		case !v.Allowed:
-			http.Error(w, "the user of this token may not get "+r.URL.Path, http.StatusForbidden)
+			http.Error(w, "the user of this token may not get "+path, http.StatusForbidden)
 		default:
 			h.ServeHTTP(w, r)
 		}
 	})
+}
+
+// questionOf is about the token of a request; false: it has none.
+func questionOf(h http.Header, path string) (q Question, ok bool) {
+	q.Path = path
+	text := h.Get("Authorization")
+	if own := h.Get(Header); own != "" {
+		text, q.Audience = own, Audience
+	}
+	q.Token, ok = strings.CutPrefix(text, "Bearer ")
+	q.Token = strings.TrimSpace(q.Token)
+	return q, ok && q.Token != "" && len(q.Token) <= maxToken
+}
+
+// wanted says whom a token has to be for, where that is not the usual.
+func (q *Question) wanted() string {
+	if q.Audience == "" {
+		return ""
+	}
+	return " as one for the audience " + q.Audience
 }
 
 // Reasons of a 503. What the API server said is for the log.
@@ -106,8 +149,8 @@ var (
 	errNoAnswer = errors.New("the API server does not answer, and this token was not allowed before")
 )
 
-func (g *Guard) verdict(ctx context.Context, token, path string, source netip.Prefix) (Verdict, error) {
-	k := key(sha256.Sum256([]byte(path + "\x00" + token)))
+func (g *Guard) verdict(ctx context.Context, q Question, source netip.Prefix) (Verdict, error) {
+	k := q.key()
 	known, fresh := g.kept(k)
 	if fresh {
 		return known, nil
@@ -121,13 +164,18 @@ func (g *Guard) verdict(ctx context.Context, token, path string, source netip.Pr
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	v, err := g.reviewer.Review(ctx, token, path)
+	v, err := g.reviewer.Review(ctx, q)
 	if err != nil {
 		g.warn(err)
 		if known.Allowed {
 			return known, nil
 		}
 		return Verdict{}, errNoAnswer
+	}
+	if v.Allowed && !known.Allowed {
+		// What comes through the API server's proxy has one source. Those who may read are not
+		// kept out by their number.
+		g.sources.Return(source)
 	}
 	g.keep(k, v)
 	return v, nil
@@ -178,7 +226,7 @@ func (g *Guard) warn(err error) {
 	defer g.mu.Unlock()
 	if now := g.now(); g.warned.IsZero() || now.Sub(g.warned) >= 10*time.Minute {
 		g.warned = now
-		g.log.Warn("the API server does not review tokens for /metrics; those that it allowed stay so for a day",
+		g.log.Warn("the API server does not review the tokens of readers; those that it allowed stay so for a day",
 			"why", err)
 	}
 }

@@ -22,7 +22,13 @@ type reviewer struct {
 	gone  bool // the token of Prometheus was revoked
 }
 
-func (r *reviewer) Review(_ context.Context, token, path string) (Verdict, error) {
+func (r *reviewer) Review(_ context.Context, q Question) (Verdict, error) {
+	if q.Audience != "" {
+		own := q.Audience == Audience && strings.HasPrefix(q.Token, "short-")
+		r.asked++
+		return Verdict{Authenticated: own, Allowed: own && q.Path == "/metrics"}, nil
+	}
+	token, path := q.Token, q.Path
 	r.asked++
 	if r.down {
 		return Verdict{}, errors.New("no route to host")
@@ -42,10 +48,12 @@ func asks(t *testing.T, r Reviewer) (c *clock, ask func(authorization, from stri
 	t.Helper()
 	c = &clock{time.Unix(1e9, 0)}
 	g = New(r, c.now, slog.New(slog.DiscardHandler))
-	h := g.Protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "secret") }))
+	h := g.Protect("/metrics", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "secret")
+	}))
 	return c, func(authorization, from string) int {
 		t.Helper()
-		q := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		q := httptest.NewRequest(http.MethodGet, "/metrics/../whatever", nil)
 		q.RemoteAddr = from + ":1"
 		if authorization != "" {
 			q.Header.Set("Authorization", authorization)
@@ -71,6 +79,62 @@ func TestWhoMayRead(t *testing.T) {
 		if got := ask(authorization, "10.0.0."+fmt.Sprint(len(authorization)%200)); got != want {
 			t.Errorf("%.20q: %d, want %d", authorization, got, want)
 		}
+	}
+}
+
+// A token that came through the API server's proxy has a header of its own, and has to be for Quietcore; a login is
+// none there, nor is such a token a login.
+func TestTokensThroughTheProxy(t *testing.T) {
+	for _, c := range []struct {
+		login, own string
+		want       int
+	}{
+		{"", "Bearer short-1", 200}, {"", prometheus, 401}, {prometheus, "Bearer short-1", 200},
+		{"Bearer short-1", "", 401}, {prometheus, "Bearer nonsense", 401}, {prometheus, "short-1", 401},
+	} {
+		g := New(&reviewer{}, time.Now, slog.New(slog.DiscardHandler))
+		q := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		q.Header.Set("Authorization", c.login)
+		q.Header.Set(Header, c.own)
+		w := httptest.NewRecorder()
+		g.Protect("/metrics", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, q)
+		if w.Code != c.want {
+			t.Errorf("login %q, own %q: %d, want %d", c.login, c.own, w.Code, c.want)
+		}
+	}
+}
+
+// All who come through the proxy have one address. Those who may read do not keep each other out, and those who
+// may not do not keep them out for long.
+func TestManyReadersHaveOneAddress(t *testing.T) {
+	r := &reviewer{}
+	c := &clock{time.Unix(1e9, 0)}
+	g := New(r, c.now, slog.New(slog.DiscardHandler))
+	ask := func(token string) int {
+		q := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+		q.Header.Set(Header, "Bearer "+token)
+		w := httptest.NewRecorder()
+		g.Protect("/metrics", http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).ServeHTTP(w, q)
+		return w.Code
+	}
+	for n := range 100 {
+		if got := ask(fmt.Sprint("short-", n)); got != 200 {
+			t.Fatalf("the %d. reader: %d", n+1, got)
+		}
+		c.at = c.at.Add(100 * time.Millisecond)
+	}
+	for n := range 100 {
+		ask(fmt.Sprint("none-", n))
+	}
+	if got := ask("short-1000"); got != 503 {
+		t.Errorf("within a flood: %d", got)
+	}
+	if most := 100 + 2*sourceBurst + 3; r.asked > most {
+		t.Errorf("%d reviews, at most %d", r.asked, most)
+	}
+	c.at = c.at.Add(5 * time.Second)
+	if got := ask("short-1000"); got != 200 {
+		t.Errorf("after it: %d", got)
 	}
 }
 
@@ -158,6 +222,7 @@ func TestReviews(t *testing.T) {
 		var body struct {
 			Spec struct {
 				Token, User string
+				Audiences   []string
 				Groups      []string
 				Extra       map[string][]string
 				Attributes  struct{ Path, Verb string } `json:"nonResourceAttributes"`
@@ -171,6 +236,10 @@ func TestReviews(t *testing.T) {
 		switch {
 		case q.URL.Path == "/apis/authorization.k8s.io/v1/subjectaccessreviews":
 			fmt.Fprintf(w, `{"status":{"allowed":%t}}`, body.Spec.Attributes.Path == "/metrics")
+		case body.Spec.Token == "good" && body.Spec.Audiences != nil:
+			fmt.Fprint(w, `{"status":{"authenticated":true,"audiences":["quietcore.dev"],"user":{"username":"p"}}}`)
+		case body.Spec.Token == "unaware":
+			fmt.Fprint(w, `{"status":{"authenticated":true,"user":{"username":"p"}}}`)
 		case body.Spec.Token == "good":
 			fmt.Fprint(w, `{"status":{"authenticated":true,`+
 				`"user":{"username":"p","groups":["g"],"extra":{"k":["v"]}}}}`)
@@ -183,20 +252,25 @@ func TestReviews(t *testing.T) {
 	defer server.Close()
 	reviews := NewReviews(func() (*rest.Config, error) { return &rest.Config{Host: server.URL}, nil })
 	for _, c := range []struct {
-		token, path string
-		want        Verdict
-		fails       bool
+		ask   Question
+		want  Verdict
+		fails bool
 	}{
-		{"good", "/metrics", Verdict{true, true}, false}, {"good", "/other", Verdict{true, false}, false},
-		{"bad", "/metrics", Verdict{}, false}, {"broken", "/metrics", Verdict{}, true},
+		{Question{"good", "", "/metrics"}, Verdict{true, true}, false},
+		{Question{"good", "", "/other"}, Verdict{true, false}, false},
+		{Question{"bad", "", "/metrics"}, Verdict{}, false}, {Question{"broken", "", "/metrics"}, Verdict{}, true},
+		{Question{"good", Audience, "/metrics"}, Verdict{true, true}, false},
+		// An authenticator that knows no audiences.
+		{Question{"unaware", Audience, "/metrics"}, Verdict{}, false},
+		{Question{"unaware", "", "/metrics"}, Verdict{true, true}, false},
 	} {
-		got, err := reviews.Review(context.Background(), c.token, c.path)
+		got, err := reviews.Review(context.Background(), c.ask)
 		if got != c.want || (err != nil) != c.fails {
-			t.Errorf("%s %s: %+v, %v", c.token, c.path, got, err)
+			t.Errorf("%+v: %+v, %v", c.ask, got, err)
 		}
 	}
-	const want = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews {Token: User:p Groups:[g] Extra:map[k:[v]] " +
-		"Attributes:{Path:/metrics Verb:get}}"
+	const want = "POST /apis/authorization.k8s.io/v1/subjectaccessreviews {Token: User:p Audiences:[] Groups:[g] " +
+		"Extra:map[k:[v]] Attributes:{Path:/metrics Verb:get}}"
 	if len(bodies) < 2 || bodies[1] != want {
 		t.Errorf("asked:\n%s\nwant\n%s", strings.Join(bodies, "\n"), want)
 	}

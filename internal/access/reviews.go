@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -31,15 +32,19 @@ func NewReviews(config func() (*rest.Config, error)) *Reviews {
 }
 
 // Review implements Reviewer.
-func (s *Reviews) Review(ctx context.Context, token, path string) (Verdict, error) {
+func (s *Reviews) Review(ctx context.Context, q Question) (Verdict, error) {
 	who := authenticationv1.TokenReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "TokenReview"},
-		Spec:     authenticationv1.TokenReviewSpec{Token: token},
+		Spec:     authenticationv1.TokenReviewSpec{Token: q.Token},
+	}
+	if q.Audience != "" {
+		who.Spec.Audiences = []string{q.Audience}
 	}
 	if err := s.create(ctx, "/apis/authentication.k8s.io/v1/tokenreviews", &who); err != nil {
 		return Verdict{}, fmt.Errorf("review a token: %w", err)
 	}
-	if !who.Status.Authenticated {
+	// An authenticator that knows no audiences answers without them.
+	if !who.Status.Authenticated || q.Audience != "" && !slices.Contains(who.Status.Audiences, q.Audience) {
 		return Verdict{}, nil
 	}
 	user := who.Status.User
@@ -47,7 +52,7 @@ func (s *Reviews) Review(ctx context.Context, token, path string) (Verdict, erro
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
 		Spec: authorizationv1.SubjectAccessReviewSpec{
 			User: user.Username, UID: user.UID, Groups: user.Groups,
-			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"},
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: q.Path, Verb: "get"},
 		},
 	}
 	for name, values := range user.Extra {

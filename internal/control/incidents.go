@@ -17,31 +17,35 @@ import (
 // maxIncidents bounds one answer of /v1/incidents.
 const maxIncidents = 10_000
 
-func (s *Server) handleIncidents(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/incidents", s.incidents(func(w http.ResponseWriter, r *http.Request) error {
-		f, err := filterOf(r.URL.Query())
-		if err != nil {
-			return err
-		}
-		if f.Limit == 0 || f.Limit > maxIncidents {
-			f.Limit = maxIncidents
-		}
-		out, err := s.Incidents.List(r.Context(), f)
-		return answer(w, out, err)
-	}))
-	mux.HandleFunc("GET /v1/incidents/top", s.incidents(func(w http.ResponseWriter, r *http.Request) error {
-		q, err := topQueryOf(r.URL.Query())
-		if err != nil {
-			return err
-		}
-		out, err := s.Incidents.Top(r.Context(), q)
-		return answer(w, out, err)
-	}))
-	mux.HandleFunc("GET /v1/incidents/export", s.incidents(s.exportIncidents))
-	mux.HandleFunc("GET /v1/incidents/one/{id}", s.incidents(func(w http.ResponseWriter, r *http.Request) error {
-		out, err := s.Incidents.Get(r.Context(), r.PathValue("id"))
-		return answer(w, out, err)
-	}))
+func (s *Server) incidentRoutes() []route {
+	return []route{
+		{path: "/v1/incidents", answer: s.incidents(s.listIncidents)},
+		{path: "/v1/incidents/top", answer: s.incidents(func(w http.ResponseWriter, r *http.Request) error {
+			q, err := topQueryOf(r.URL.Query())
+			if err != nil {
+				return err
+			}
+			out, err := s.Incidents.Top(r.Context(), q)
+			return answer(w, out, err)
+		})},
+		{path: "/v1/incidents/export", slow: true, answer: s.incidents(s.exportIncidents)},
+		{path: "/v1/incidents/one/{id}", answer: s.incidents(func(w http.ResponseWriter, r *http.Request) error {
+			out, err := s.Incidents.Get(r.Context(), r.PathValue("id"))
+			return answer(w, out, err)
+		})},
+	}
+}
+
+func (s *Server) listIncidents(w http.ResponseWriter, r *http.Request) error {
+	f, err := filterOf(r.URL.Query())
+	if err != nil {
+		return err
+	}
+	if f.Limit == 0 || f.Limit > maxIncidents {
+		f.Limit = maxIncidents
+	}
+	out, err := s.Incidents.List(r.Context(), f)
+	return answer(w, out, err)
 }
 
 type badRequest struct{ error }
@@ -103,8 +107,8 @@ func (s *Server) exportIncidents(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
-// query is a filter as the address has it.
-func query(f incidents.Filter) url.Values {
+// Values is a filter as the address has it.
+func Values(f incidents.Filter) url.Values {
 	v := url.Values{}
 	set := func(key, value string) {
 		if value != "" {
@@ -162,7 +166,7 @@ type incidentClient struct{ c Client }
 
 func (i incidentClient) List(ctx context.Context, f incidents.Filter) (*incidents.Listing, error) {
 	out := &incidents.Listing{}
-	return out, i.get(ctx, "/v1/incidents?"+query(f).Encode(), out)
+	return out, i.get(ctx, "/v1/incidents?"+Values(f).Encode(), out)
 }
 
 func (i incidentClient) Get(ctx context.Context, id string) (*incidents.Incident, error) {
@@ -171,12 +175,17 @@ func (i incidentClient) Get(ctx context.Context, id string) (*incidents.Incident
 }
 
 func (i incidentClient) Top(ctx context.Context, q incidents.TopQuery) (*incidents.Top, error) {
-	v := query(incidents.Filter{Victim: q.Victim, Antagonist: q.Antagonist, Since: q.Since, Until: q.Until,
+	out := &incidents.Top{}
+	return out, i.get(ctx, "/v1/incidents/top?"+TopValues(q).Encode(), out)
+}
+
+// TopValues is a query as the address has it.
+func TopValues(q incidents.TopQuery) url.Values {
+	v := Values(incidents.Filter{Victim: q.Victim, Antagonist: q.Antagonist, Since: q.Since, Until: q.Until,
 		Limit: q.Limit})
 	v.Set("by", q.By)
 	v.Set("group", q.Group)
-	out := &incidents.Top{}
-	return out, i.get(ctx, "/v1/incidents/top?"+v.Encode(), out)
+	return v
 }
 
 func (i incidentClient) get(ctx context.Context, path string, out any) error {
@@ -184,7 +193,7 @@ func (i incidentClient) get(ctx context.Context, path string, out any) error {
 }
 
 func (i incidentClient) Export(ctx context.Context, f incidents.Filter, give func(*incidents.Incident) error) error {
-	body, err := i.c.ask(ctx, "/v1/incidents/export?"+query(f).Encode())
+	body, err := i.c.ask(ctx, "/v1/incidents/export?"+Values(f).Encode())
 	if err != nil {
 		return err
 	}

@@ -46,6 +46,7 @@ type Server struct {
 	Metrics http.Handler
 	// Incidents are the incidents on this node; nil: not recorded.
 	Incidents incidents.Source
+	About     About
 }
 
 // Status is the body of /v1/status.
@@ -114,21 +115,30 @@ func ownersOf(s *policy.Snapshot) []Owner {
 // Handler serves the operator's socket.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /v1/status", s.status)
+	for _, r := range s.routes() {
+		mux.HandleFunc("GET "+r.path, r.answer)
+	}
 	mux.HandleFunc("GET /v1/record", s.record)
-	mux.HandleFunc("GET /v1/top", s.top)
 	if s.Metrics != nil {
 		mux.Handle("GET /v1/metrics", s.Metrics)
 	}
-	s.handleIncidents(mux)
 	s.handleMode(mux)
 	return mux
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
+	out, err := s.statusNow(r.Context())
+	if err != nil {
+		fail(w, http.StatusInternalServerError, err)
+		return
+	}
+	reply(w, http.StatusOK, out)
+}
+
+func (s *Server) statusNow(ctx context.Context) (*Status, error) {
 	performance := s.performance()
 	// Settled first: everything read after it is at least as new.
-	out := Status{
+	out := &Status{
 		Settled:   (s.Fresh == nil || s.Fresh()) && s.Plugin.Settled(),
 		Connected: s.Plugin.Connected(), Synchronised: s.Plugin.Synchronised(), CPI: performance.CPI,
 		Confined: s.Confined,
@@ -148,15 +158,11 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) {
 		out.Mode = &now
 	}
 	if s.Lending != nil {
-		out.Lending = s.Lending(r.Context())
+		out.Lending = s.Lending(ctx)
 	}
 	doc, err := topodoc.JSON(view.Topology)
-	if err != nil {
-		fail(w, http.StatusInternalServerError, err)
-		return
-	}
 	out.Topology = doc
-	reply(w, http.StatusOK, out)
+	return out, err
 }
 
 func throttledIn(view *policy.Snapshot, by map[string]Throttled) map[string]Throttled {

@@ -43,6 +43,9 @@ type Options struct {
 	Version string
 	Log     io.Writer
 	Hooks   Hooks // nil in production
+	// Doctor and Bundle answer for this daemon what the commands of these names do; nil: nobody does.
+	Doctor func(context.Context) (any, error)
+	Bundle func(ctx context.Context, w io.Writer, hashNames bool) error
 }
 
 // Hooks are for tests of a whole daemon.
@@ -270,6 +273,10 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 		Usage:       func(view *policy.Snapshot) map[string]control.Used { return d.counting.now().used(view) },
 		Lending:     func(ctx context.Context) *control.Lending { return d.lending.now().report(ctx) },
 		Incidents:   d.incidents.Store,
+		About: control.About{
+			Version: d.options.Version, Doctor: d.options.Doctor, Bundle: d.options.Bundle,
+			Degraded: func() map[string]string { return d.health.Ready().Degraded },
+		},
 	}
 	l, err := control.Listen(cfg.Socket)
 	if err != nil {
@@ -299,7 +306,7 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 	}
 	try("probes", cfg.Health.Listen, d.probesLimits(), func(l net.Listener) { on(serveProbes, l, d.health.Probes()) })
 	try("metrics", cfg.Listen, metricsLimits(), func(l net.Listener) {
-		if l, h := d.metricsServer(cfg, l, server.Metrics); l != nil {
+		if l, h := d.remoteServer(cfg, l, server); l != nil {
 			on(serveMetrics, l, h)
 		}
 	})

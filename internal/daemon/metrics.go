@@ -9,14 +9,16 @@ import (
 
 	"github.com/quietcore/quietcore/internal/access"
 	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/serve"
 )
 
-// metricsServer is how /metrics, all of it, is served on l: in plain text on loopback; elsewhere with
-// TLS, to tokens that the API server allows. Nil where that is not possible.
-func (d *daemon) metricsServer(cfg *config.Config, l net.Listener, all http.Handler) (net.Listener, http.Handler) {
+// remoteServer is how /metrics, all of it, is served on l: in plain text on loopback; elsewhere with
+// TLS, to tokens that the API server allows, as is what the socket answers. Nil where that is not
+// possible.
+func (d *daemon) remoteServer(cfg *config.Config, l net.Listener, s *control.Server) (net.Listener, http.Handler) {
 	if config.Local(cfg.Listen) {
-		return l, onlyMetrics(all)
+		return l, onlyMetrics(s.Metrics)
 	}
 	if config.Local(cfg.Health.Listen) {
 		d.log.Warn("health.listen is on loopback and listen is not, as in configurations of before health.listen: for "+
@@ -45,11 +47,13 @@ func (d *daemon) metricsServer(cfg *config.Config, l net.Listener, all http.Hand
 		return nil, nil
 	}
 	guard := access.New(access.NewReviews(d.api.client.REST), time.Now, d.log)
-	return tls.NewListener(l, certificate.Config()), guard.Protect(onlyMetrics(all))
+	mux := onlyMetrics(guard.Protect("/metrics", s.Metrics))
+	mux.Handle(control.RemotePrefix+"/", s.Remote(guard.Protect))
+	return tls.NewListener(l, certificate.Config()), mux
 }
 
 // onlyMetrics serves /metrics and nothing else.
-func onlyMetrics(h http.Handler) http.Handler {
+func onlyMetrics(h http.Handler) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h)
 	return mux

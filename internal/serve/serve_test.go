@@ -378,3 +378,37 @@ func TestAnswersBehindTLS(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What is given back can be had again, by the same source, and never adds up to more than there is at once.
+func TestWhatIsGivenBack(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	a, b := netip.MustParsePrefix("10.0.0.1/32"), netip.MustParsePrefix("10.0.0.2/32")
+	r := NewRates(0.2, 3)
+	for range 100 {
+		if !r.Allow(a, now) {
+			t.Fatal("it is kept out by what it gave back")
+		}
+		r.Return(a)
+	}
+	had := 0
+	for r.Allow(a, now) {
+		had++
+	}
+	if had != 3 {
+		t.Errorf("%d at once, want 3", had)
+	}
+	for range 100 {
+		r.Return(a)
+		r.Return(b) // had nothing
+	}
+	for had = 0; r.Allow(a, now); had++ {
+	}
+	if had != 3 {
+		t.Errorf("%d at once after it gave back more than it had, want 3", had)
+	}
+	for had = 0; r.Allow(b, now); had++ {
+	}
+	if had != 3 {
+		t.Errorf("%d of another source, want 3", had)
+	}
+}

@@ -33,26 +33,42 @@ type Rates struct {
 	limit rate.Limit
 	burst int
 
-	mu sync.Mutex // guards of
-	of map[netip.Prefix]*rate.Limiter
+	mu       sync.Mutex // guards what follows
+	of       map[netip.Prefix]*rate.Limiter
+	returned map[netip.Prefix]int // what was given back and not used since
 }
 
 // NewRates allows so many a second on average, and burst at once.
 func NewRates(perSecond float64, burst int) *Rates {
-	return &Rates{limit: rate.Limit(perSecond), burst: burst, of: map[netip.Prefix]*rate.Limiter{}}
+	return &Rates{limit: rate.Limit(perSecond), burst: burst, of: map[netip.Prefix]*rate.Limiter{},
+		returned: map[netip.Prefix]int{}}
 }
 
 // Allow counts one more of a source, if it may have it.
 func (r *Rates) Allow(source netip.Prefix, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if n := r.returned[source]; n > 0 {
+		r.returned[source] = n - 1
+		return true
+	}
 	l := r.of[source]
 	if l == nil {
 		if len(r.of) >= maxRates {
 			clear(r.of)
+			clear(r.returned)
 		}
 		l = rate.NewLimiter(r.limit, r.burst)
 		r.of[source] = l
 	}
 	return l.AllowN(now, 1)
+}
+
+// Return gives back what Allow counted, of something that is not to be bounded after all.
+func (r *Rates) Return(source netip.Prefix) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.of[source] != nil { // else it begins anew, with all that it may have
+		r.returned[source] = min(r.returned[source]+1, r.burst)
+	}
 }

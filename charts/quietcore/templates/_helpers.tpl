@@ -223,6 +223,29 @@ busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{- toYaml $said | sha256sum -}}
 {{- end -}}
 
+{{/* The service account whose tokens the daemons take of people, and the roles of these. */}}
+{{- define "quietcore.fleetReader" -}}
+{{- printf "%s-reader" (include "quietcore.fullname" . | trunc 52 | trimSuffix "-") -}}
+{{- end -}}
+
+{{/* Subjects of a binding, with the API group of users and groups where none is said. */}}
+{{- define "quietcore.readerSubjects" -}}
+{{- $list := list -}}
+{{- range . -}}
+{{- if ne .kind "ServiceAccount" -}}
+{{- $list = append $list (merge (deepCopy .) (dict "apiGroup" "rbac.authorization.k8s.io")) -}}
+{{- else -}}
+{{- $list = append $list . -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $list -}}
+{{- end -}}
+
+{{- define "quietcore.hasReader" -}}
+{{- $facts := include "quietcore.facts" . | fromYaml -}}
+{{- if and $facts.auth (ne (toString (default dict .Values.reader).create) "false") }}true{{ end -}}
+{{- end -}}
+
 {{/* OpenShift's constraints are made where they are known, or asked for. */}}
 {{- define "quietcore.hasSCC" -}}
 {{- $scc := default "auto" (.Values.openshift).scc -}}

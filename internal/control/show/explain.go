@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/printable"
 	"github.com/quietcore/quietcore/internal/script"
 )
@@ -22,34 +23,38 @@ func Explain(ctx context.Context, o Options, what string) error {
 	if err != nil {
 		return err
 	}
-	e := explanationOf(s, want)
+	e := s.Explain(want)
 	if e == nil {
 		return fmt.Errorf("no container of %s runs here; a pod that was refused shows the sentence as an Event", what)
 	}
 	if o.Format == "json" {
 		return cli.WriteJSON(o.To, e)
 	}
+	return WriteExplanation(o.To, e)
+}
+
+// WriteExplanation writes an explanation for people, at once.
+func WriteExplanation(w io.Writer, e *control.Explanation) error {
 	var text bytes.Buffer
-	e.text(&text)
-	_, err = o.To.Write(text.Bytes())
+	explanationText(&text, e)
+	_, err := w.Write(text.Bytes())
 	return err
 }
 
-// text is the explanation for people.
-func (e *Explanation) text(w io.Writer) {
+func explanationText(w io.Writer, e *control.Explanation) {
 	for i := range e.Containers {
-		e.container(w, &e.Containers[i])
+		explainedText(w, e, &e.Containers[i])
 	}
 	if len(e.Containers) == 0 && len(e.Owners) > 0 {
 		fmt.Fprintf(w, "%s\n  CPUs      %s, its own until the pod ends; no such container runs at the moment\n",
-			printable.Text(e.asked), e.Owners[0].CPUs)
+			printable.Text(e.Asked), e.Owners[0].CPUs)
 	}
 	if len(e.Containers) > 0 && e.Lending != nil {
-		e.Lending.text(w)
+		lentText(w, e.Lending)
 	}
 }
 
-func (e *Explanation) container(w io.Writer, c *ExplainedContainer) {
+func explainedText(w io.Writer, e *control.Explanation, c *control.ExplainedContainer) {
 	fmt.Fprintf(w, "%s\n", printable.Text(e.Namespace+"/"+e.Pod+"/"+c.Container))
 	fmt.Fprintf(w, "  why       %s\n", printable.Text(c.Why))
 	fmt.Fprintf(w, "  class     %s, pool %s\n", c.Class, c.Pool)
@@ -71,8 +76,8 @@ func (e *Explanation) container(w io.Writer, c *ExplainedContainer) {
 	}
 }
 
-// text is what a best-effort pod was lent and what was taken back.
-func (l *ExplainedLending) text(w io.Writer) {
+// lentText is what a best-effort pod was lent and what was taken back.
+func lentText(w io.Writer, l *control.ExplainedLending) {
 	if l.Requests > 0 {
 		fmt.Fprintf(w, "  lent      %.2f CPUs, by its request\n", l.Requests)
 	}

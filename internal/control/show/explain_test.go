@@ -48,11 +48,11 @@ func TestExplainPod(t *testing.T) {
 
 // explained reports whether there was something to explain.
 func explained(w io.Writer, s *control.Status, want []string) bool {
-	e := explanationOf(s, want)
+	e := s.Explain(want)
 	if e == nil {
 		return false
 	}
-	e.text(w)
+	explanationText(w, e)
 	return true
 }
 
@@ -158,7 +158,7 @@ func TestExplainAsJSONIsAsDocumented(t *testing.T) {
 		Throttled: map[string]control.Throttled{"jobs/sort/main": {Victim: "shop/db/main", Verdict: true,
 			Why: "it disturbs shop/db"}},
 	}
-	text, err := json.MarshalIndent(explanationOf(s, []string{"jobs", "sort"}), "", "  ")
+	text, err := json.MarshalIndent(s.Explain([]string{"jobs", "sort"}), "", "  ")
 	if err != nil || string(text) != wholeExplanation {
 		t.Errorf("%v\n%s", err, cmp.Diff(wholeExplanation, string(text)))
 	}
@@ -171,10 +171,10 @@ func TestExplainAsJSONIsAsDocumented(t *testing.T) {
 			t.Errorf("docs/explain.md does not name %s", key[1])
 		}
 	}
-	if !strings.Contains(string(page), ExplainSchema) {
-		t.Errorf("docs/explain.md does not name %s", ExplainSchema)
+	if !strings.Contains(string(page), control.ExplainSchema) {
+		t.Errorf("docs/explain.md does not name %s", control.ExplainSchema)
 	}
-	bare, err := json.Marshal(explanationOf(&control.Status{Owners: []control.Owner{{Namespace: "a", Pod: "b"}}},
+	bare, err := json.Marshal((&control.Status{Owners: []control.Owner{{Namespace: "a", Pod: "b"}}}).Explain(
 		[]string{"a", "b", "c"}))
 	if err != nil || strings.Contains(string(bare), `"containers":null`) || !strings.Contains(string(bare),
 		`"lending":null`) {

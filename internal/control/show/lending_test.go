@@ -64,7 +64,8 @@ func TestStatusSaysWhatIsLentAndWhyItWasTakenBack(t *testing.T) {
 	}
 	b.Reset()
 	want = "part (would be)    0.35 CPUs of it"
-	if lendingOf(parted, []string{"jobs", "sort"}).text(&b); !strings.Contains(b.String(), want) {
+	of := &control.Status{Lending: parted, Owners: []control.Owner{{Namespace: "jobs", Pod: "sort"}}}
+	if lentText(&b, of.Explain([]string{"jobs", "sort"}).Lending); !strings.Contains(b.String(), want) {
 		t.Errorf("no %q in\n%s", want, b.String())
 	}
 	b.Reset()

@@ -54,6 +54,9 @@ func Status(ctx context.Context, o Options, settled bool) error {
 	return writeStatus(o.To, s, whole)
 }
 
+// WriteStatus draws the map of a machine, and lists its containers.
+func WriteStatus(w io.Writer, s *control.Status) error { return writeStatus(w, s, s.Containers) }
+
 // Record prints the recorded events as a script.
 func Record(ctx context.Context, o Options) error {
 	text, err := o.Client.Record(ctx)

@@ -36,11 +36,16 @@ type Options struct {
 	Socket    string    // of the daemon; empty: the configuration's
 	Build     cli.Build // of this program
 	HashNames bool
+	// Within says that the daemon itself gathers.
+	Within bool
 }
 
 // Gather makes the bundle of this machine, and a name for its file.
 func Gather(ctx context.Context, o Options) (b *Bundle, name string, err error) {
-	g := gathering{file: o.Config, build: o.Build}
+	g := gathering{file: o.Config, build: o.Build, examine: probe.Examine}
+	if o.Within {
+		g.examine = probe.Within
+	}
 	if err := g.configure(o.Socket); err != nil {
 		return nil, "", err
 	}
@@ -84,6 +89,7 @@ type gathering struct {
 	cfg          *config.Config
 	client       control.Client
 	build        cli.Build
+	examine      func(context.Context, doctor.Options, string) doctor.Report
 }
 
 // configure reads the configuration; one that is refused is a finding, not a failure.
@@ -112,7 +118,7 @@ func (g *gathering) fill(ctx context.Context, b *Bundle) {
 		return g.build, nil
 	})
 	b.AddJSON("doctor.json", "quietcore doctor", func() (any, error) {
-		return probe.Examine(ctx, doctor.Options{Root: "/", Config: g.file}, g.build.Version), nil
+		return g.examine(ctx, doctor.Options{Root: "/", Config: g.file}, g.build.Version), nil
 	})
 	b.AddJSON("config.json", "the configuration with its defaults", func() (any, error) {
 		if g.broken != "" {

@@ -24,6 +24,17 @@ const limit = 30 * time.Second
 // Examine examines this machine, or the files of another one below o.Root: what runs is
 // asked on this machine only. version is of this program.
 func Examine(ctx context.Context, o doctor.Options, version string) doctor.Report {
+	return examine(ctx, o, version, openCounters)
+}
+
+// Within is Examine by the daemon itself. It has the counters open already, and a second time takes memory that it
+// was not given; what it says of them is among the findings about the daemon.
+func Within(ctx context.Context, o doctor.Options, version string) doctor.Report {
+	return examine(ctx, o, version, nil)
+}
+
+func examine(ctx context.Context, o doctor.Options, version string,
+	counters func(*config.Config) doctor.CounterFacts) doctor.Report {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	o.Now = time.Now()
@@ -35,7 +46,7 @@ func Examine(ctx context.Context, o doctor.Options, version string) doctor.Repor
 		return askAPI(ctx, c, version)
 	}}
 	if o.Root == "/" {
-		o.Probes.RuntimeVersion, o.Probes.Counters = askRuntime, openCounters
+		o.Probes.RuntimeVersion, o.Probes.Counters = askRuntime, counters
 	}
 	return doctor.Check(doctor.Gather(ctx, o))
 }

@@ -231,7 +231,11 @@ func (p *Plane) Apply(name string) {
 		if o.Metadata.Namespace != "" {
 			plural = "namespaces/" + o.Metadata.Namespace + "/" + plural
 		}
-		p.Create("/apis/"+o.APIVersion+"/"+plural, text)
+		group := "/apis/"
+		if o.APIVersion == "v1" {
+			group = "/api/"
+		}
+		p.Create(group+o.APIVersion+"/"+plural, text)
 	}
 }
 

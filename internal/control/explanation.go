@@ -1,9 +1,8 @@
-package show
+package control
 
 import (
 	"strings"
 
-	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/script"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -24,22 +23,23 @@ type Explanation struct {
 	Pools      script.Pools         `json:"pools"`
 	Lending    *ExplainedLending    `json:"lending"` // nil: the pod is not best effort, or nothing is lent
 
-	asked string
+	// Asked is what was asked for: namespace/pod or namespace/pod/container.
+	Asked string `json:"-"`
 }
 
 // ExplainedContainer is a container that runs.
 type ExplainedContainer struct {
-	Container        string             `json:"container"`
-	Class            policy.Class       `json:"class"`
-	Pool             policy.PoolKind    `json:"pool"`
-	CPUs             string             `json:"cpus"`
-	Withheld         string             `json:"withheld"`
-	Mems             string             `json:"mems"`
-	QuotaMilli       int64              `json:"quotaMilli"` // -1: none
-	CapMilli         *int64             `json:"capMilli"`   // nil: none
-	ManagedByKubelet bool               `json:"managedByKubelet"`
-	Why              string             `json:"why"`
-	Throttled        *control.Throttled `json:"throttled"` // nil: not by this daemon
+	Container        string          `json:"container"`
+	Class            policy.Class    `json:"class"`
+	Pool             policy.PoolKind `json:"pool"`
+	CPUs             string          `json:"cpus"`
+	Withheld         string          `json:"withheld"`
+	Mems             string          `json:"mems"`
+	QuotaMilli       int64           `json:"quotaMilli"` // -1: none
+	CapMilli         *int64          `json:"capMilli"`   // nil: none
+	ManagedByKubelet bool            `json:"managedByKubelet"`
+	Why              string          `json:"why"`
+	Throttled        *Throttled      `json:"throttled"` // nil: not by this daemon
 }
 
 // ExplainedOwner are CPUs that are the pod's, or one container's, own until the pod ends.
@@ -57,7 +57,7 @@ type ExplainedLending struct {
 	Why      string           `json:"why"`
 	Budget   *ExplainedBudget `json:"budget"` // nil: best effort is not held back
 	Part     *ExplainedPart   `json:"part"`   // nil: the pod has no quota of its own
-	Taken    []control.Taken  `json:"taken"`
+	Taken    []Taken          `json:"taken"`
 }
 
 // ExplainedBudget is what all of best effort has together.
@@ -74,11 +74,11 @@ type ExplainedPart struct {
 	CPUs float64 `json:"cpus"`
 }
 
-// explanationOf is about a namespace, a pod and optionally a container; nil: none of it is here.
-func explanationOf(s *control.Status, want []string) *Explanation {
+// Explain is about a namespace, a pod and optionally a container; nil: none of it is here.
+func (s *Status) Explain(want []string) *Explanation {
 	e := &Explanation{Schema: ExplainSchema, Namespace: want[0], Pod: want[1], Pools: s.Pools,
 		Connected: s.Connected && s.Synchronised, Containers: []ExplainedContainer{}, Owners: []ExplainedOwner{},
-		asked: strings.Join(want, "/")}
+		Asked: strings.Join(want, "/")}
 	for _, c := range s.Containers {
 		if c.Namespace == want[0] && c.Pod == want[1] && (len(want) == 2 || c.Container == want[2]) {
 			e.Containers = append(e.Containers, explainedOf(c, s.Throttled))
@@ -97,7 +97,7 @@ func explanationOf(s *control.Status, want []string) *Explanation {
 	return e
 }
 
-func explainedOf(c script.State, throttled map[string]control.Throttled) ExplainedContainer {
+func explainedOf(c script.State, throttled map[string]Throttled) ExplainedContainer {
 	out := ExplainedContainer{Container: c.Container, Class: c.Class, Pool: c.Pool, CPUs: c.CPUs, Withheld: c.Withheld,
 		Mems: c.Mems, QuotaMilli: c.QuotaMilli, CapMilli: c.CapMilli, ManagedByKubelet: c.ByKubelet, Why: c.Why}
 	if why, known := throttled[c.Namespace+"/"+c.Pod+"/"+c.Container]; known {
@@ -106,7 +106,7 @@ func explainedOf(c script.State, throttled map[string]control.Throttled) Explain
 	return out
 }
 
-func lendingOf(l *control.Lending, want []string) *ExplainedLending {
+func lendingOf(l *Lending, want []string) *ExplainedLending {
 	if l == nil {
 		return nil
 	}
@@ -115,7 +115,7 @@ func lendingOf(l *control.Lending, want []string) *ExplainedLending {
 			continue
 		}
 		out := &ExplainedLending{Requests: p.Requests, Counts: p.Counts, Idle: p.Idle, Why: p.Why,
-			Taken: []control.Taken{}}
+			Taken: []Taken{}}
 		if l.Suppressed != "" || l.Quota > 0 {
 			out.Budget = &ExplainedBudget{Mode: l.Suppression, CPUs: l.Budget, On: l.Suppressed, Quota: l.Quota}
 		}
