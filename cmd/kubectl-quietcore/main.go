@@ -1,12 +1,13 @@
 // Command kubectl-quietcore asks the daemons of a cluster's nodes through the API
-// server: `kubectl quietcore map`, `explain` and `incidents`.
+// server: `kubectl quietcore status`, `top`, `map`, `explain`, `doctor`, `incidents` and
+// `bundle`.
 //
-// It runs kubectl, whose kubeconfig, contexts and login plugins hold: `kubectl get pods`
-// finds the daemons, `kubectl exec` runs in each the read-only command of the same name.
-// docs/kubectl.md says which rights that takes, and how they are narrowed to it.
+// It logs in as kubectl does, and reaches the daemons' read-only API by the API server's
+// proxy to pods. docs/fleet.md says which rights that takes.
 //
-// Exit codes: 0 done; 1 a node did not answer, or nobody knows the pod; 2 the input or
-// the flags are wrong.
+// Exit codes: 0 done; 1 nothing could be had, nobody knows the pod, or doctor found an
+// error; 2 the input or the flags are wrong; 3 some nodes did not answer, the rest is
+// shown.
 package main
 
 import (
@@ -45,16 +46,18 @@ func newRoot() *cobra.Command {
 	c := &fleet.Cluster{}
 	root := &cobra.Command{
 		Use:   "kubectl-quietcore",
-		Short: "who has which CPUs, on all nodes",
-		Long: `Asks the Quietcore daemons of a cluster through the API server. It runs kubectl, so the current
-context holds, and everything else that kubectl knows of how to log in.
+		Short: "the daemons of all nodes: how they are, who has which CPUs, who disturbs whom",
+		Long: `Asks the Quietcore daemons of a cluster through the API server, several at a time. It logs in as
+kubectl does: the current context holds, and everything that kubectl knows of how to log in.
 
-It takes the rights to list pods and to exec in the daemons' namespace; docs/kubectl.md narrows the
-latter to the three questions that are asked here.`,
-		Example: `  kubectl quietcore map
+Nodes are chosen by --node or by their labels with --selector; else all are asked. A node that does
+not answer is named on standard error; the others are shown, and the exit code is 3. It takes the
+rights of the chart's Role for readers, which docs/fleet.md lists, and no right to exec.`,
+		Example: `  kubectl quietcore status
+  kubectl quietcore top --limit 10
   kubectl quietcore map --draw --node worker-7
-  kubectl quietcore explain shop/db
-  kubectl quietcore incidents --since 24h --victim web`,
+  kubectl quietcore explain -n shop db
+  kubectl quietcore incidents top --victim web --since 24h`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl quietcore"},
 		Version:       version,
 		SilenceErrors: true,
@@ -62,15 +65,20 @@ latter to the three questions that are asked here.`,
 	}
 	root.SetFlagErrorFunc(cli.FlagError)
 	f := root.PersistentFlags()
-	f.StringVar(&c.Kubectl, "kubectl", "kubectl", "the kubectl to run")
-	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "kubectl's --kubeconfig")
-	f.StringVar(&c.Context, "context", "", "kubectl's --context")
-	f.StringVarP(&c.Namespace, "namespace", "n", "quietcore-system", "where the daemons run")
-	f.StringVarP(&c.Selector, "selector", "l", "app.kubernetes.io/name=quietcore", "labels of their pods")
-	f.StringVar(&c.Container, "container", "quietcore", "the daemon's container")
+	f.StringVar(&c.Kubeconfig, "kubeconfig", "", "the kubeconfig, in place of kubectl's own")
+	f.StringVar(&c.Context, "context", "", "the context of it, in place of the current one")
+	f.StringVar(&c.Home, "daemon-namespace", "quietcore-system", "where the daemons run")
+	f.StringVar(&c.Labels, "daemon-selector", "app.kubernetes.io/name=quietcore", "labels of their pods")
 	f.StringSliceVar(&c.Nodes, "node", nil, "only these nodes; may be repeated")
-	f.IntVar(&c.Parallel, "parallel", 8, "how many nodes are asked at once")
+	f.StringVarP(&c.Selector, "selector", "l", "", "only nodes with these labels")
+	f.BoolVar(&c.All, "all", false, "all nodes, where a command would ask one, or none")
+	f.IntVar(&c.Parallel, "parallel", 32, "how many nodes are asked at once")
 	f.DurationVar(&c.Patience, "timeout", 30*time.Second, "how long one node may take")
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return c.Check() }
-	return cli.Group(root, newMap(c), newExplain(c), newIncidents(c))
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		c.Errs = cmd.ErrOrStderr()
+		c.Live = cli.IsTerminal(c.Errs)
+		return c.Check()
+	}
+	return cli.Group(root, newStatus(c), newTop(c), newMap(c), newExplain(c), newDoctor(c), newIncidents(c),
+		newBundle(c))
 }

@@ -238,7 +238,7 @@ func (b *bench) upgrade(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.deploy(ctx, secondTag, nil, nil); err != nil {
+	if err := b.deploy(ctx, secondTag, nil, readers()); err != nil {
 		return err
 	}
 	second, err := b.daemonPod(ctx)

@@ -1,7 +1,8 @@
 // Package cli is what the commands have in common: exit codes, and mistakes of the
 // caller in one form.
 //
-// Exit codes: 0 done; 1 the work failed; 2 the input or the flags are wrong.
+// Exit codes: 0 done; 1 the work failed; 2 the input or the flags are wrong; 3 a part of the
+// work failed.
 package cli
 
 import (
@@ -17,6 +18,7 @@ import (
 const (
 	Failed = 1
 	Wrong  = 2
+	Partly = 3
 )
 
 // UsageError marks what the caller got wrong.
@@ -28,14 +30,23 @@ func (e UsageError) Unwrap() error { return e.Err }
 // Usage makes a UsageError.
 func Usage(format string, args ...any) error { return UsageError{fmt.Errorf(format, args...)} }
 
+// PartialError is about the part of the work that failed, where the rest was done.
+type PartialError struct{ Err error }
+
+func (e PartialError) Error() string { return e.Err.Error() }
+func (e PartialError) Unwrap() error { return e.Err }
+
 // ExitCode is that of a command that ended with err.
 func ExitCode(err error) int {
 	var wrong UsageError
+	var part PartialError
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &wrong):
 		return Wrong
+	case errors.As(err, &part):
+		return Partly
 	}
 	return Failed
 }

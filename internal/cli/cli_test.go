@@ -10,7 +10,7 @@ import (
 
 func TestExitCode(t *testing.T) {
 	for want, err := range map[int]error{0: nil, Failed: errors.New("no daemon"),
-		Wrong: fmt.Errorf("x: %w", Usage("y"))} {
+		Wrong: fmt.Errorf("x: %w", Usage("y")), Partly: PartialError{errors.New("one of two nodes")}} {
 		if got := ExitCode(err); got != want {
 			t.Errorf("%v: exit code %d, want %d", err, got, want)
 		}

@@ -63,10 +63,11 @@ var mayImport = map[string]string{
 		"internal/script policy",
 	"internal/doctor/probe": "cpi/counter internal/config internal/control internal/daemon internal/doctor " +
 		"internal/kube internal/metrics internal/script internal/topodoc policy",
-	"internal/enablenri":        "",
-	"internal/failpoint":        "internal/state",
-	"internal/faults":           "internal/failpoint internal/script internal/state plugin policy",
-	"internal/fleet":            "internal/cli",
+	"internal/enablenri": "",
+	"internal/failpoint": "internal/state",
+	"internal/faults":    "internal/failpoint internal/script internal/state plugin policy",
+	"internal/fleet": "cpuset internal/access internal/cli internal/control internal/control/show internal/doctor " +
+		"internal/incidents internal/incidents/report internal/top",
 	"internal/incidents":        "",
 	"internal/incidents/export": "internal/incidents",
 	"internal/incidents/plot":   "internal/incidents",
@@ -100,7 +101,7 @@ var mayImport = map[string]string{
 	"internal/world":   "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
 
 	// Commands: flags, and one call each.
-	"cmd/kubectl-quietcore": "internal/cli internal/fleet",
+	"cmd/kubectl-quietcore": "internal/cli internal/fleet internal/incidents internal/incidents/report internal/top",
 	"cmd/quietcore": "internal/cli internal/cli/man internal/config internal/control internal/control/show " +
 		"internal/daemon " +
 		"internal/doctor internal/doctor/bundle internal/doctor/drift internal/doctor/probe internal/enablenri " +
@@ -188,7 +189,7 @@ var goroutines = map[string]string{
 	"internal/control/server.go":            "ends the server with its context",
 	"internal/daemon/start.go":              "the parts of the daemon",
 	"internal/dra/driver/serve.go":          "answers kubelet beside what is published",
-	"internal/fleet/cluster.go":             "asks the nodes concurrently",
+	"internal/fleet/ask.go":                 "asks the nodes concurrently",
 	"internal/incidents/write.go":           "closes a damaged file, which may hang",
 	"internal/kube/client.go":               "follows pods, node and events concurrently",
 	"internal/kube/follow.go":               "bounds how long a watch takes to open",

@@ -1,6 +1,8 @@
-// Package fleet is `kubectl quietcore`: it asks the daemons of a cluster's nodes through
-// kubectl, whose kubeconfig, contexts and login plugins hold. `kubectl get pods` finds the
-// daemons, `kubectl exec` runs in each the read-only command of the same name.
+// Package fleet is `kubectl quietcore`: it asks the daemons of a cluster's nodes.
+//
+// The way is the API server's proxy to pods, with the login of a kubeconfig, whatever that is. The API server keeps
+// that login to itself, and a node is never shown it: a daemon gets a token of the chart's reader account, which lasts
+// ten minutes, is for the audience of Quietcore alone, and is good for reading what daemons say.
 package fleet
 
 import (
@@ -10,23 +12,34 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os/exec"
+	"io"
+	"net/http"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
-	"sync"
 	"time"
-	"unicode"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/quietcore/quietcore/internal/cli"
 )
 
-// Cluster is how the daemons are reached.
+// Cluster is whom to ask, and how.
 type Cluster struct {
-	Kubectl, Kubeconfig, Context   string
-	Namespace, Selector, Container string        // of the daemons
-	Nodes                          []string      // none: all
-	Parallel                       int           // nodes asked at once
-	Patience                       time.Duration // with one node
+	Kubeconfig, Context string
+	Namespace           string // of pods that are asked about; empty: the context's
+	Home, Labels        string // namespace and labels of the daemons' pods
+	Nodes               []string
+	Selector            string // of nodes
+	All                 bool   // of them, where a command would ask fewer
+	Parallel            int    // nodes asked at once
+	Patience            time.Duration
+	Errs                io.Writer // where progress goes; nil: nowhere
+	Live                bool      // Errs is a terminal
+
+	after func(time.Duration) <-chan time.Time // nil: time.After
 }
 
 // Check refuses what the flags cannot mean.
@@ -36,183 +49,313 @@ func (c *Cluster) Check() error {
 		return cli.Usage("--parallel is %d; it must be 1 to 256", c.Parallel)
 	case c.Patience < time.Second || c.Patience > time.Hour:
 		return cli.Usage("--timeout is %s; it must be 1s to 1h", c.Patience)
+	case c.Home == "" || c.Labels == "":
+		return cli.Usage("--daemon-namespace and --daemon-selector must not be empty")
+	case len(c.Nodes) > 0 && (c.Selector != "" || c.All), c.Selector != "" && c.All:
+		return cli.Usage("--node, --selector and --all exclude each other")
 	}
-	for flag, value := range map[string]string{"namespace": c.Namespace, "selector": c.Selector,
-		"container": c.Container} {
-		// kubectl would take it for a flag of its own.
-		if value == "" || strings.HasPrefix(value, "-") {
-			return cli.Usage("--%s is %q; it must be there, and not begin with -", flag, value)
-		}
+	if i := slices.IndexFunc(c.Nodes, func(n string) bool { return !isName(n) }); i >= 0 {
+		return cli.Usage("--node is %q; it must be the name of a Node", c.Nodes[i])
+	}
+	if c.Namespace != "" && !isName(c.Namespace) || !isName(c.Home) {
+		return cli.Usage("-n and --daemon-namespace take the name of a namespace, got %q and %q", c.Namespace, c.Home)
 	}
 	return nil
 }
 
-// daemon is one node's.
-type daemon struct{ Node, Pod string }
+// chosen says that nodes were named in some way.
+func (c *Cluster) chosen() bool { return len(c.Nodes) > 0 || c.Selector != "" || c.All }
 
-// maxAnswer bounds what is taken of one kubectl.
-const maxAnswer = 64 << 20
+// server is the API server, with a login.
+type server struct {
+	client    *http.Client
+	base      *url.URL
+	namespace string // of the context
+	after     func(time.Duration) <-chan time.Time
+}
 
-// run runs kubectl and returns what it printed. A daemon's own sentence is the error
-// where it refused.
-func (c *Cluster) run(ctx context.Context, args ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.Patience)
-	defer cancel()
-	var global []string
-	if c.Kubeconfig != "" {
-		global = append(global, "--kubeconfig="+c.Kubeconfig)
+// connect reads the kubeconfig as kubectl does.
+func (c *Cluster) connect() (*server, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.Kubeconfig
+	read := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: c.Context})
+	config, err := read.ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	if c.Context != "" {
-		global = append(global, "--context="+c.Context)
+	namespace, _, err := read.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, c.Kubectl, append(global, args...)...)
-	cmd.WaitDelay = 10 * time.Second // a child of kubectl that keeps its output open, on a machine that is busy
-	out, errs := &bounded{most: maxAnswer}, &bounded{most: 64 << 10}
-	cmd.Stdout, cmd.Stderr = out, errs
-	err := cmd.Run()
+	config.UserAgent = "kubectl-quietcore"
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
+	}
+	base, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
+	}
+	s := &server{client: client, base: base, namespace: cmp.Or(c.Namespace, namespace), after: c.after}
+	if s.after == nil {
+		s.after = time.After
+	}
+	return s, nil
+}
+
+// call is a request of the API server.
+type call struct {
+	method, path string
+	query        url.Values
+	header       http.Header
+	body         any
+}
+
+// refusedError is an answer that is none. Its text is the API server's, or the daemon's.
+type refusedError struct {
+	code int
+	text string
+}
+
+func (e *refusedError) Error() string { return e.text }
+
+// maxAnswer bounds what is read of one answer, maxRefusal of one that is a refusal.
+const maxAnswer, maxRefusal = 64 << 20, 64 << 10
+
+// tries is how often something is asked that is busy.
+const tries = 5
+
+// do sends a request, again where that is wanted, and hands on the body of a good answer.
+func (s *server) do(ctx context.Context, c call, take func(io.Reader) error) error {
+	var text []byte
+	if c.body != nil {
+		var err error
+		if text, err = json.Marshal(c.body); err != nil {
+			return err
+		}
+	}
+	for n := 1; ; n++ {
+		wait, err := s.once(ctx, c, text, take)
+		if wait == 0 || n == tries {
+			return patient(ctx, err)
+		}
+		select {
+		case <-s.after(wait):
+		case <-ctx.Done():
+			return err // it was busy all the time
+		}
+	}
+}
+
+// patient replaces what a transport says of a time that is over.
+func patient(ctx context.Context, err error) error {
 	switch {
-	case err == nil && out.cut:
-		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
-	case err == nil:
-		return out.Bytes(), nil
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("no answer within %s", c.Patience)
-	case errors.Is(err, exec.ErrNotFound):
-		return nil, fmt.Errorf("%s is not to be found; name it with --kubectl: %w", c.Kubectl, err)
+	case err == nil || ctx.Err() == nil:
+		return err
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return errors.New("no answer in time; --timeout gives a node more")
 	}
-	message := strings.TrimSpace(errs.String())
-	// kubectl adds a line of its own where the command in the pod failed.
-	lines := slices.DeleteFunc(strings.Split(message, "\n"), func(l string) bool {
-		return strings.HasPrefix(l, "command terminated with exit code")
-	})
-	if message = strings.TrimSpace(strings.Join(lines, "\n")); message == "" {
-		return nil, err
-	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == cli.Wrong {
-		return nil, cli.UsageError{Err: errors.New(message)}
-	}
-	return nil, errors.New(message)
+	return ctx.Err()
 }
 
-// bounded keeps the beginning of what is written.
-type bounded struct {
-	bytes.Buffer
-	most int
-	cut  bool
+// once is one request. A wait says that the answer was to come back after it.
+func (s *server) once(ctx context.Context, c call, body []byte, take func(io.Reader) error) (wait time.Duration,
+	err error) {
+	to := s.base.JoinPath(c.path)
+	to.RawQuery = c.query.Encode()
+	req, err := http.NewRequestWithContext(ctx, c.method, to.String(), bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	for name, values := range c.header {
+		req.Header[name] = values
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	} else {
+		req.Body, req.ContentLength = http.NoBody, 0
+	}
+	resp, err := s.client.Do(req)
+	if err != nil {
+		var outer *url.Error // it repeats the address
+		if errors.As(err, &outer) {
+			err = outer.Err
+		}
+		return 0, err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode/100 == 2 {
+		limited := &io.LimitedReader{R: resp.Body, N: maxAnswer + 1}
+		err := take(limited)
+		if limited.N <= 0 {
+			err = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+		}
+		return 0, err
+	}
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal))
+	if err != nil {
+		return 0, err
+	}
+	if again, is := strconv.Atoi(resp.Header.Get("Retry-After")); is == nil && again > 0 {
+		wait = time.Duration(min(again, 30)) * time.Second
+	}
+	return wait, &refusedError{resp.StatusCode, reasonOf(resp.Status, text)}
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
-	if room := b.most - b.Len(); len(p) > room {
-		b.cut = true
-		b.Buffer.Write(p[:max(room, 0)])
-		return len(p), nil
+// reasonOf is the sentence of a refusal: a Status of the API server, an error of a daemon, or plain text.
+func reasonOf(status string, text []byte) string {
+	var said struct{ Message string }
+	if json.Unmarshal(text, &said) == nil && said.Message != "" {
+		return said.Message
 	}
-	return b.Buffer.Write(p)
+	if plain := strings.TrimSpace(string(text)); plain != "" && len(plain) < 1000 {
+		return plain
+	}
+	return status
+}
+
+// into reads JSON into v.
+func into(v any) func(io.Reader) error {
+	return func(r io.Reader) error { return json.NewDecoder(r).Decode(v) }
+}
+
+// daemon is one node's.
+type daemon struct {
+	node, pod string
+	port      int32
+	account   string // whose token it takes
+	missing   string // why it cannot be asked
+}
+
+const (
+	// accountAnnotation is where a daemon's pod says whose token it takes.
+	accountAnnotation = "quietcore.dev/reader"
+	// portName is the port of what a daemon serves to other machines.
+	portName = "metrics"
+)
+
+// pod is what is read of one.
+type pod struct {
+	Metadata struct {
+		Name              string            `json:"name"`
+		DeletionTimestamp string            `json:"deletionTimestamp"`
+		Annotations       map[string]string `json:"annotations"`
+	} `json:"metadata"`
+	Spec struct {
+		NodeName   string `json:"nodeName"`
+		Containers []struct {
+			Ports []struct {
+				Name          string `json:"name"`
+				ContainerPort int32  `json:"containerPort"`
+			} `json:"ports"`
+		} `json:"containers"`
+	} `json:"spec"`
+	Status struct {
+		Phase string `json:"phase"`
+	} `json:"status"`
+}
+
+func (p *pod) daemon() daemon {
+	d := daemon{node: p.Spec.NodeName, pod: p.Metadata.Name, account: p.Metadata.Annotations[accountAnnotation]}
+	for _, c := range p.Spec.Containers {
+		for _, port := range c.Ports {
+			if port.Name == portName {
+				d.port = port.ContainerPort
+			}
+		}
+	}
+	switch {
+	case d.port == 0:
+		d.missing = "its daemon listens on loopback alone (config.listen)"
+	case d.account == "":
+		d.missing = "its pod names no account of readers: the chart is of an older version, or reader.create is false"
+	}
+	return d
+}
+
+// list reads a list in pages.
+func list[T any](ctx context.Context, s *server, path, labels string, each func(*T)) error {
+	query := url.Values{"labelSelector": {labels}, "limit": {"500"}}
+	for {
+		var page struct {
+			Metadata struct {
+				Continue string `json:"continue"`
+			} `json:"metadata"`
+			Items []T `json:"items"`
+		}
+		if err := s.do(ctx, call{method: http.MethodGet, path: path, query: query}, into(&page)); err != nil {
+			return err
+		}
+		for i := range page.Items {
+			each(&page.Items[i])
+		}
+		if page.Metadata.Continue == "" {
+			return nil
+		}
+		query.Set("continue", page.Metadata.Continue)
+	}
 }
 
 // daemons lists those that are to be asked, by node.
-func (c *Cluster) daemons(ctx context.Context) ([]daemon, error) {
-	text, err := c.run(ctx, "get", "pods", "--namespace", c.Namespace, "--selector", c.Selector, "--output", "json")
+func (c *Cluster) daemons(ctx context.Context, s *server) ([]daemon, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(c.Patience, time.Minute))
+	defer cancel()
+	byNode := map[string]daemon{}
+	err := list(ctx, s, "/api/v1/namespaces/"+c.Home+"/pods", c.Labels, func(p *pod) {
+		node := p.Spec.NodeName
+		if node == "" || p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" {
+			return
+		}
+		// During a rollout a node has the old pod and the new one.
+		if _, two := byNode[node]; !two || p.Metadata.DeletionTimestamp == "" {
+			byNode[node] = p.daemon()
+		}
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list the daemons' pods: %w", err)
 	}
-	var pods struct {
-		Items []struct {
-			Metadata struct {
-				Name              string `json:"name"`
-				DeletionTimestamp string `json:"deletionTimestamp"`
-			} `json:"metadata"`
-			Spec struct {
-				NodeName string `json:"nodeName"`
-			} `json:"spec"`
-			Status struct {
-				Phase string `json:"phase"`
-			} `json:"status"`
-		} `json:"items"`
+	if len(byNode) == 0 {
+		return nil, fmt.Errorf("no daemon was found: no pod of namespace %s with labels %s; name theirs with "+
+			"--daemon-namespace and --daemon-selector", c.Home, c.Labels)
 	}
-	if err := json.Unmarshal(text, &pods); err != nil {
-		return nil, fmt.Errorf("list the daemons' pods: %w", err)
-	}
-	byNode := map[string]daemon{}
-	for _, p := range pods.Items {
-		node := p.Spec.NodeName
-		if node == "" || p.Status.Phase == "Succeeded" || p.Status.Phase == "Failed" || len(c.Nodes) > 0 &&
-			!slices.Contains(c.Nodes, node) {
-			continue
-		}
-		d := daemon{Node: node, Pod: p.Metadata.Name}
-		// During a rollout a node has the old pod and the new one.
-		if _, two := byNode[node]; !two || p.Metadata.DeletionTimestamp == "" {
-			byNode[node] = d
+	names := c.Nodes
+	if c.Selector != "" {
+		if names, err = nodesWith(ctx, s, c.Selector); err != nil {
+			return nil, err
 		}
 	}
-	list := make([]daemon, 0, len(byNode))
-	for _, d := range byNode {
-		list = append(list, d)
-	}
-	slices.SortFunc(list, func(a, b daemon) int { return cmp.Compare(a.Node, b.Node) })
-	for _, node := range c.Nodes {
-		if _, ok := byNode[node]; !ok {
-			return nil, fmt.Errorf("no daemon runs on node %q: no pod of namespace %s with labels %s", node,
-				c.Namespace, c.Selector)
+	if len(names) == 0 {
+		for node := range byNode {
+			names = append(names, node)
 		}
 	}
-	if len(list) == 0 {
-		return nil,
-			fmt.Errorf("no daemon was found: no pod of namespace %s with labels %s; name theirs with -n and -l",
-				c.Namespace, c.Selector)
-	}
-	return list, nil
-}
-
-// ask runs a command of the daemon's binary in its pod.
-func (c *Cluster) ask(ctx context.Context, d daemon, args ...string) ([]byte, error) {
-	return c.run(ctx, append([]string{"exec", "--namespace", c.Namespace, d.Pod, "--container", c.Container, "--",
-		"/quietcore"}, args...)...)
-}
-
-// answer is one node's.
-type answer struct {
-	daemon
-	text []byte
-	err  error
-}
-
-// askAll asks several nodes at a time and returns their answers in the order of nodes.
-func (c *Cluster) askAll(ctx context.Context, daemons []daemon, args ...string) []answer {
-	answers := make([]answer, len(daemons))
-	turn := make(chan struct{}, c.Parallel)
-	var all sync.WaitGroup
-	for i, d := range daemons {
-		turn <- struct{}{}
-		all.Go(func() {
-			defer func() { <-turn }()
-			text, err := c.ask(ctx, d, args...)
-			answers[i] = answer{d, text, err}
-		})
-	}
-	all.Wait()
-	return answers
-}
-
-// silent is the error where nodes did not answer, nil where all did.
-func silent(failed, all int) error {
-	if failed == 0 {
-		return nil
-	}
-	return fmt.Errorf("%d of %d nodes did not answer as they should", failed, all)
-}
-
-// Printable keeps text from elsewhere from moving the cursor; lines stay.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || unicode.IsPrint(r) && r != unicode.ReplacementChar {
-			return r
+	all := make([]daemon, 0, len(names))
+	for _, node := range names {
+		d, is := byNode[node]
+		if !is {
+			d = daemon{node: node, missing: "no daemon runs here"}
 		}
-		return '?'
-	}, text)
+		all = append(all, d)
+	}
+	slices.SortFunc(all, func(a, b daemon) int { return cmp.Compare(a.node, b.node) })
+	return slices.CompactFunc(all, func(a, b daemon) bool { return a.node == b.node }), nil
 }
 
-// line is Printable text on one line.
-func line(text string) string { return Printable(strings.Join(strings.Fields(text), " ")) }
+// nodesWith lists the names of Nodes with labels.
+func nodesWith(ctx context.Context, s *server, labels string) (names []string, err error) {
+	err = list(ctx, s, "/api/v1/nodes", labels, func(n *struct {
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+	}) {
+		names = append(names, n.Metadata.Name)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list the Nodes with labels %s: %w", labels, err)
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no Node has the labels %s", labels)
+	}
+	return names, nil
+}

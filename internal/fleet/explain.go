@@ -1,74 +1,122 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"io"
-	"regexp"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/control/show"
 )
 
-var dnsName = regexp.MustCompile(`^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$`)
-
-// IsPod reports whether text is NAMESPACE/POD or NAMESPACE/POD/CONTAINER.
-func IsPod(text string) bool {
+// PodOf is namespace/pod or namespace/pod/container of what a user wrote, POD or NAMESPACE/POD and a container, where
+// the namespace may be given apart. false: it is none.
+func PodOf(text, namespace string) (pod string, ok bool) {
+	if !strings.Contains(text, "/") {
+		text = "/" + text
+	}
 	parts := strings.Split(text, "/")
-	return len(text) < 600 && (len(parts) == 2 || len(parts) == 3) && !slices.ContainsFunc(parts, func(p string) bool {
-		return !dnsName.MatchString(p)
-	})
+	if namespace != "" && parts[0] != "" && parts[0] != namespace {
+		return "", false
+	}
+	if parts[0] == "" {
+		parts[0] = namespace
+	}
+	if len(parts) < 2 || len(parts) > 3 || slices.ContainsFunc(parts[1:], func(p string) bool { return !isName(p) }) ||
+		parts[0] != "" && !isName(parts[0]) {
+		return "", false
+	}
+	return strings.Join(parts, "/"), true
 }
 
-// Explain writes why a pod has the CPUs it has, wherever it runs.
-func (c *Cluster) Explain(ctx context.Context, w io.Writer, pod string) error {
-	daemons, err := c.daemons(ctx)
+// nodeExplanation is what a node says of a pod.
+type nodeExplanation struct {
+	Node string `json:"node"`
+	control.Explanation
+}
+
+// Explain writes why a pod has the CPUs it has, wherever it runs. An empty namespace is the context's.
+func (c *Cluster) Explain(ctx context.Context, s cli.Streams, pod, format string) error {
+	a, err := c.begin(ctx)
 	if err != nil {
 		return err
 	}
-	all := len(daemons)
-	if node := c.nodeOf(ctx, pod); node != "" {
-		of := slices.DeleteFunc(slices.Clone(daemons), func(d daemon) bool { return d.Node != node })
-		if len(of) == 0 && len(c.Nodes) == 0 {
+	if strings.HasPrefix(pod, "/") {
+		pod = a.server.namespace + pod
+	}
+	asked := a.daemons
+	node := ""
+	if !c.chosen() {
+		if node = a.nodeOf(ctx, pod); node != "" {
+			asked = slices.DeleteFunc(slices.Clone(asked), func(d daemon) bool { return d.node != node })
+		}
+		if len(asked) == 0 {
 			return fmt.Errorf("%s runs on node %q, on which no daemon does", pod, node)
 		}
-		if len(of) > 0 {
-			daemons = of
-		}
 	}
-	answers := c.askAll(ctx, daemons, "explain", pod)
-	known, failed := 0, 0
-	failure := ""
-	for _, a := range answers {
-		switch {
-		case a.err == nil:
-			known++
-			if _, err := fmt.Fprintf(w, "node %s\n%s", line(a.Node), Printable(string(a.text))); err != nil {
-				return err
-			}
-		case strings.Contains(a.err.Error(), "no container of"):
-			failure = a.err.Error()
+	answers, err := ask[control.Explanation](ctx, a, asked, question{"/v1/explain", url.Values{"pod": {pod}}})
+	if err != nil {
+		return err
+	}
+	known := []nodeExplanation{}
+	f := &failures{nodes: map[string][]string{}, all: len(answers)}
+	absent := ""
+	for i := range answers {
+		var refused *refusedError
+		switch err := answers[i].err; {
+		case err == nil:
+			answers[i].value.Asked = pod
+			known = append(known, nodeExplanation{answers[i].node, answers[i].value})
+		case errors.As(err, &refused) && refused.code == http.StatusNotFound && strings.Contains(refused.text, pod):
+			absent = refused.text
 		default:
-			failed++
-			failure = fmt.Sprintf("node %s: %s", a.Node, line(a.err.Error()))
+			f.add(answers[i].node, err)
 		}
 	}
 	switch {
-	case known > 0:
-		return nil
-	case failed > 0:
-		return fmt.Errorf("%w: %s", silent(failed, len(answers)), failure)
-	case len(answers) == 1 && all > 1:
-		return fmt.Errorf("on node %s: %s", answers[0].Node, strings.TrimPrefix(failure, "quietcore: "))
+	case len(known) > 0:
+		// One node knows it, and no other is asked for more.
+		return writeExplanations(s, known, format)
+	case f.failed > 0:
+		return f.end(s.Errs)
+	case node != "":
+		return fmt.Errorf("on node %s: %s", line(node), line(absent))
 	}
 	return fmt.Errorf("no node knows %s; a pod that was refused shows the sentence as an Event", pod)
 }
 
-// nodeOf is the node of a pod, "" where that is not to be had.
-func (c *Cluster) nodeOf(ctx context.Context, pod string) string {
-	parts := strings.Split(pod, "/")
-	text, err := c.run(ctx, "get", "pod", "--namespace", parts[0], parts[1], "--output", "jsonpath={.spec.nodeName}")
-	if err != nil {
-		return ""
+func writeExplanations(s cli.Streams, known []nodeExplanation, format string) error {
+	if format == "json" {
+		return cli.WriteJSON(s.Out, map[string]any{"nodes": known})
 	}
-	return strings.TrimSpace(string(text))
+	for i := range known {
+		var text bytes.Buffer
+		if err := show.WriteExplanation(&text, &known[i].Explanation); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(s.Out, "node %s\n%s", line(known[i].Node), Printable(text.String())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nodeOf is the node of a pod, "" where that is not to be had.
+func (a *asking) nodeOf(ctx context.Context, what string) string {
+	ctx, cancel := context.WithTimeout(ctx, a.Patience)
+	defer cancel()
+	parts := strings.Split(what, "/")
+	var p pod
+	err := a.server.do(ctx, call{method: http.MethodGet,
+		path: "/api/v1/namespaces/" + parts[0] + "/pods/" + parts[1]}, into(&p))
+	if err != nil {
+		return "" // every node is asked
+	}
+	return p.Spec.NodeName
 }

@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,117 +15,57 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/incidents/report"
 )
 
 // incident is what is shown of one; the rest of it is kept for -o json.
 type incident struct {
-	ID     string    `json:"id"`
-	At     time.Time `json:"at"`
-	Victim struct {
-		Namespace, Pod string
-	} `json:"victim"`
-	CPI         float64 `json:"cpi"`
-	Mean        float64 `json:"mean"`
-	Verdict     string  `json:"verdict"`
-	Antagonists []struct {
-		Namespace, Pod string
-	} `json:"antagonists"`
-	Result string `json:"result"`
-	Active bool   `json:"active"`
-
+	incidents.Summary
 	node  string
 	whole map[string]json.RawMessage
 }
 
-// Incidents asks for incidents.
-type Incidents struct {
-	Since, Until, Victim, Antagonist, Verdict string
-	Active                                    bool
-	Limit                                     int
-}
-
-// Incidents writes the incidents of all nodes, the newest first, and to s.Errs why
-// a node did not answer.
-func (c *Cluster) Incidents(ctx context.Context, s cli.Streams, q Incidents, format string) error {
-	if q.Limit < 1 || q.Limit > 10_000 {
-		return cli.Usage("--limit is %d; it must be 1 to 10000", q.Limit)
+// Incidents writes the incidents of all nodes, the newest first.
+func (c *Cluster) Incidents(ctx context.Context, s cli.Streams, f incidents.Filter, format string) error {
+	if f.Limit < 1 || f.Limit > 10_000 {
+		return cli.Usage("--limit is %d; it must be 1 to 10000", f.Limit)
 	}
-	daemons, err := c.daemons(ctx)
+	a, err := c.begin(ctx)
 	if err != nil {
 		return err
 	}
-	answers := c.askAll(ctx, daemons, q.args()...)
-	list, failures := merged(answers)
-	if len(failures) == len(answers) && wrong(answers) {
-		return cli.UsageError{Err: failures[0]} // all of them refuse the same flags
-	}
-	list = list[:min(len(list), q.Limit)]
-	if format == "json" {
-		err = cli.WriteJSON(s.Out, whole(list))
-	} else {
-		err = writeIncidents(s.Out, list)
-	}
-	for _, f := range failures {
-		fmt.Fprintln(s.Errs, line(f.Error()))
-	}
+	answers, err := ask[struct {
+		Incidents []json.RawMessage `json:"incidents"`
+	}](ctx, a, a.daemons, question{"/v1/incidents", control.Values(f)})
 	if err != nil {
 		return err
 	}
-	return silent(len(failures), len(answers))
-}
-
-// args are those of the daemon's own command.
-func (q *Incidents) args() []string {
-	args := []string{"incidents", "list", "-o", "json", "--limit=" + strconv.Itoa(q.Limit)}
-	for _, flag := range []struct{ name, value string }{{"since", q.Since}, {"until", q.Until}, {"victim", q.Victim},
-		{"antagonist", q.Antagonist}, {"verdict", q.Verdict}} {
-		if flag.value != "" {
-			args = append(args, "--"+flag.name+"="+flag.value)
-		}
-	}
-	if q.Active {
-		args = append(args, "--active")
-	}
-	return args
-}
-
-// wrong reports whether every node refused the flags.
-func wrong(answers []answer) bool {
-	return !slices.ContainsFunc(answers, func(a answer) bool {
-		_, is := a.err.(cli.UsageError)
-		return !is
-	})
-}
-
-// merged puts the incidents of all nodes in order, the newest first.
-func merged(answers []answer) (list []incident, failures []error) {
-	for _, a := range answers {
-		var listing struct {
-			Incidents []json.RawMessage `json:"incidents"`
-		}
-		if a.err == nil {
-			a.err = json.Unmarshal(a.text, &listing)
-		}
-		for _, text := range listing.Incidents {
-			one := incident{node: a.Node}
-			if a.err == nil {
-				a.err = json.Unmarshal(text, &one)
+	var list []incident
+	for i := range answers {
+		for _, text := range answers[i].value.Incidents {
+			one := incident{node: answers[i].node}
+			if answers[i].err = errors.Join(json.Unmarshal(text, &one.Summary),
+				json.Unmarshal(text, &one.whole)); answers[i].err != nil {
+				break
 			}
-			if a.err == nil {
-				a.err = json.Unmarshal(text, &one.whole)
-			}
-			if a.err == nil {
-				list = append(list, one)
-			}
-		}
-		if a.err != nil {
-			failures = append(failures, fmt.Errorf("node %s: %w", a.Node, a.err))
+			list = append(list, one)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b incident) int {
 		return cmp.Or(b.At.Compare(a.At), cmp.Compare(a.node, b.node))
 	})
-	return list, failures
+	list = list[:min(len(list), f.Limit)]
+	if format == "json" {
+		err = cli.WriteJSON(s.Out, whole(list))
+	} else {
+		err = writeIncidents(s.Out, list)
+	}
+	if err != nil {
+		return err
+	}
+	return failuresOf(answers).end(s.Errs)
 }
 
 // whole is the incidents as their nodes reported them, each with its node.
@@ -170,4 +112,78 @@ func writeIncidents(w io.Writer, list []incident) error {
 		fmt.Fprintln(table, strings.Join(cells, "\t"))
 	}
 	return table.Flush()
+}
+
+// IncidentsTop ranks, over all nodes, who hurt a job most, or whom a job hurt.
+func (c *Cluster) IncidentsTop(ctx context.Context, s cli.Streams, q incidents.TopQuery, format string) error {
+	a, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	unlimited := q
+	unlimited.Limit = 0 // what is little on every node may be much on all of them
+	answers, err := ask[incidents.Top](ctx, a, a.daemons, question{"/v1/incidents/top", control.TopValues(unlimited)})
+	if err != nil {
+		return err
+	}
+	tops := make([]*incidents.Top, 0, len(answers))
+	for i := range answers {
+		if answers[i].err == nil {
+			tops = append(tops, &answers[i].value)
+		}
+	}
+	if len(tops) > 0 {
+		merged := q.Merge(tops)
+		if format == "json" {
+			err = cli.WriteJSON(s.Out, merged)
+		} else {
+			err = report.WriteTop(s.Out, q, merged)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return failuresOf(answers).end(s.Errs)
+}
+
+// IncidentsShow writes everything about an incident, of whatever node it is.
+func (c *Cluster) IncidentsShow(ctx context.Context, s cli.Streams, id, format string) error {
+	if !isName(strings.ToLower(id)) {
+		return cli.Usage("%q is not the ID of an incident, nor its beginning", id)
+	}
+	a, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	answers, err := ask[incidents.Incident](ctx, a, a.daemons, question{path: "/v1/incidents/one/" + id})
+	if err != nil {
+		return err
+	}
+	var have []int
+	f := &failures{nodes: map[string][]string{}, all: len(answers)}
+	for i := range answers {
+		var refused *refusedError
+		switch err := answers[i].err; {
+		case err == nil:
+			have = append(have, i)
+		case errors.As(err, &refused) && refused.code == http.StatusNotFound && strings.Contains(refused.text, id):
+		default:
+			f.add(answers[i].node, err)
+		}
+	}
+	switch {
+	case len(have) == 0 && f.failed > 0:
+		return f.end(s.Errs)
+	case len(have) == 0:
+		return fmt.Errorf("no node has an incident whose ID begins with %q", id)
+	case len(have) > 1:
+		return fmt.Errorf("%d nodes have an incident whose ID begins with %q; give more of it, or --node", len(have),
+			id)
+	}
+	found := &answers[have[0]]
+	found.value.Node = cmp.Or(found.value.Node, found.node)
+	if format == "json" {
+		return cli.WriteJSON(s.Out, found.value)
+	}
+	return report.WriteIncident(s.Out, &found.value)
 }

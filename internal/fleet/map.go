@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -8,140 +9,91 @@ import (
 	"text/tabwriter"
 
 	"github.com/quietcore/quietcore/internal/cli"
+	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/control/show"
 )
 
-// status is what is used of `quietcore status -o json`.
-type status struct {
-	Connected    bool `json:"connected"`
-	Synchronised bool `json:"synchronised"`
-	Pools        struct {
-		Shared    string `json:"shared"`
-		BE        string `json:"be"`
-		Reserved  string `json:"reserved"`
-		Exclusive string `json:"exclusive"`
-	} `json:"pools"`
-	Owners     []json.RawMessage `json:"owners"`
-	Containers []struct {
-		Pool     string `json:"pool"`
-		CapMilli *int64 `json:"capMilli"`
-	} `json:"containers"`
-	Topology struct {
-		CPUs []struct {
-			Online bool `json:"online"`
-		} `json:"cpus"`
-	} `json:"topology"`
-}
-
-// nodeMap is one node in the table.
-type nodeMap struct {
-	Node   string          `json:"node"`
-	Pod    string          `json:"pod"`
-	Status json.RawMessage `json:"status,omitempty"` // the whole of it
-	Error  string          `json:"error,omitempty"`
-	parsed status
-}
-
-// Map writes the pools of every node.
-func (c *Cluster) Map(ctx context.Context, w io.Writer, format string) error {
-	daemons, err := c.daemons(ctx)
-	if err != nil {
-		return err
-	}
-	nodes, failed := maps(c.askAll(ctx, daemons, "status", "-o", "json"))
+// Map writes the pools of every node; as JSON the whole status of each.
+func (c *Cluster) Map(ctx context.Context, s cli.Streams, format string) error {
 	if format == "json" {
-		err = cli.WriteJSON(w, struct {
-			Nodes []nodeMap `json:"nodes"`
-		}{nodes})
-	} else {
-		err = writeMaps(w, nodes)
+		return c.wholeMap(ctx, s)
 	}
-	if err != nil {
-		return err
-	}
-	return silent(failed, len(nodes))
+	return c.summaries(ctx, s, format, writeMaps)
 }
 
-// Draw writes each node's machine as its daemon draws it.
-func (c *Cluster) Draw(ctx context.Context, w io.Writer) error {
-	daemons, err := c.daemons(ctx)
-	if err != nil {
-		return err
-	}
-	return drawn(w, c.askAll(ctx, daemons, "status"))
-}
-
-func maps(answers []answer) (nodes []nodeMap, failed int) {
-	for _, a := range answers {
-		n := nodeMap{Node: a.Node, Pod: a.Pod}
-		if a.err == nil {
-			a.err = json.Unmarshal(a.text, &n.parsed)
-		}
-		if a.err != nil {
-			n.Error = line(a.err.Error())
-			failed++
-		} else {
-			n.Status = a.text
-		}
-		nodes = append(nodes, n)
-	}
-	return nodes, failed
-}
-
-func writeMaps(w io.Writer, nodes []nodeMap) error {
+func writeMaps(w io.Writer, nodes []nodeSummary) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "NODE\tCPUS\tEXCLUSIVE\tSHARED\tBE\tRESERVED\tOWNERS\tCONTAINERS\tCAPPED\tSTATE")
 	for i := range nodes {
 		n := &nodes[i]
-		if n.Error != "" {
+		if n.Summary == nil {
 			fmt.Fprintf(table, "%s\t-\t-\t-\t-\t-\t-\t-\t-\t%s\n", line(n.Node), n.Error)
 			continue
 		}
-		s := &n.parsed
-		online, capped := 0, 0
-		for _, cpu := range s.Topology.CPUs {
-			if cpu.Online {
-				online++
-			}
-		}
-		for _, c := range s.Containers {
-			if c.CapMilli != nil {
-				capped++
-			}
-		}
-		state := "ready"
-		if !s.Connected || !s.Synchronised {
-			state = "not registered with the runtime"
-		}
+		s := n.Summary
 		p := &s.Pools
-		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", line(n.Node), online, list(p.Exclusive),
-			list(p.Shared), list(p.BE), list(p.Reserved),
-			len(s.Owners), len(s.Containers), capped, state)
+		fmt.Fprintf(table, "%s\t%d\t%s\t%s\t%s\t%s\t%d\t%d\t%d\t%s\n", line(n.Node), s.CPUs, orDash(p.Exclusive),
+			orDash(p.Shared), orDash(p.BE), orDash(p.Reserved), s.Owners, s.Containers, s.Capped, stateOf(s))
 	}
 	return table.Flush()
 }
 
-func list(cpus string) string {
-	if cpus == "" {
-		return "-"
+func (c *Cluster) wholeMap(ctx context.Context, s cli.Streams) error {
+	a, err := c.begin(ctx)
+	if err != nil {
+		return err
 	}
-	return line(cpus)
+	answers, err := ask[json.RawMessage](ctx, a, a.daemons, question{path: "/v1/status"})
+	if err != nil {
+		return err
+	}
+	type node struct {
+		Node   string          `json:"node"`
+		Pod    string          `json:"pod,omitempty"`
+		Status json.RawMessage `json:"status,omitempty"`
+		Error  string          `json:"error,omitempty"`
+	}
+	nodes := make([]node, 0, len(answers))
+	for i := range answers {
+		n := node{Node: answers[i].node, Pod: answers[i].pod, Status: answers[i].value}
+		if err := answers[i].err; err != nil {
+			n.Status, n.Error = nil, line(err.Error())
+		}
+		nodes = append(nodes, n)
+	}
+	if err := cli.WriteJSON(s.Out, map[string]any{"nodes": nodes}); err != nil {
+		return err
+	}
+	return failuresOf(answers).end(s.Errs)
 }
 
-func drawn(w io.Writer, answers []answer) error {
-	failed := 0
-	for i, a := range answers {
-		if i > 0 {
-			fmt.Fprintln(w)
+// Draw writes each node's machine as `quietcore status` draws it.
+func (c *Cluster) Draw(ctx context.Context, s cli.Streams) error {
+	a, err := c.begin(ctx)
+	if err != nil {
+		return err
+	}
+	// What is drawn is kept, not what it is drawn from.
+	answers, err := each(ctx, a, a.daemons, func(ctx context.Context, d daemon) ([]byte, error) {
+		var status control.Status
+		if err := a.one(ctx, d, question{path: "/v1/status"}, into(&status)); err != nil {
+			return nil, err
 		}
-		fmt.Fprintf(w, "%s (pod %s)\n", line(a.Node), line(a.Pod))
-		text := Printable(string(a.text))
-		if a.err != nil {
-			failed++
-			text = line(a.err.Error()) + "\n"
+		var text bytes.Buffer
+		err := show.WriteStatus(&text, &status)
+		return text.Bytes(), err
+	})
+	if err != nil {
+		return err
+	}
+	for i := range answers {
+		if answers[i].err != nil {
+			continue
 		}
-		if _, err := io.WriteString(w, text); err != nil {
+		if _, err := fmt.Fprintf(s.Out, "%s (pod %s)\n%s\n", line(answers[i].node), line(answers[i].pod),
+			Printable(string(answers[i].value))); err != nil {
 			return err
 		}
 	}
-	return silent(failed, len(answers))
+	return failuresOf(answers).end(s.Errs)
 }

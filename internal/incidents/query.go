@@ -84,6 +84,7 @@ type Rank struct {
 	Incidents     int     `json:"incidents"`
 	CappedSeconds float64 `json:"cappedSeconds"`
 	Score         float64 `json:"meanScore"`
+	Blamed        int     `json:"blamed"` // containers of it, which the mean is over
 	// sum of (CPI - normal) / normal, shared among the antagonists of an incident
 	Excess float64   `json:"excess"`
 	Helped int       `json:"helped"` // incidents in which acting on it made the victim normal again, or better
@@ -243,9 +244,8 @@ type ranking struct {
 // row counts an incident once, with every antagonist in it that belongs to the row.
 type row struct {
 	Rank
-	antagonists int
-	seq         uint64 // of the incident counted last
-	number      uint64
+	seq    uint64 // of the incident counted last
+	number uint64
 }
 
 func (q TopQuery) ranking(now time.Time) *ranking {
@@ -299,7 +299,7 @@ func (r *ranking) count(to *row, a *rawAntagonist, d *digest) {
 	if normal := cmp.Or(d.mean, d.threshold); normal > 0 {
 		to.Excess += max(0, d.cpi/normal-1) / float64(len(d.antagonists))
 	}
-	to.antagonists++
+	to.Blamed++
 	to.Score += a.score
 	for _, c := range a.caps {
 		if r.first(to, a, c.from) {
@@ -337,12 +337,18 @@ func (r *ranking) first(to *row, a *rawAntagonist, from int64) bool {
 func (r *ranking) top() *Top {
 	r.out.Ranks = make([]Rank, 0, len(r.rows))
 	for _, from := range r.rows {
-		from.Score /= float64(from.antagonists)
+		from.Score /= float64(from.Blamed)
 		r.out.Ranks = append(r.out.Ranks, from.Rank)
 	}
-	slices.SortFunc(r.out.Ranks, func(a, b Rank) int {
+	r.q.cut(&r.out)
+	return &r.out
+}
+
+// cut puts ranks in order, and leaves out those beyond the limit.
+func (q *TopQuery) cut(t *Top) {
+	slices.SortFunc(t.Ranks, func(a, b Rank) int {
 		first := 0
-		switch r.q.By {
+		switch q.By {
 		case ByCapped:
 			first = cmp.Compare(b.CappedSeconds, a.CappedSeconds)
 		case ByScore:
@@ -353,8 +359,50 @@ func (r *ranking) top() *Top {
 		return cmp.Or(first, cmp.Compare(b.Incidents, a.Incidents), cmp.Compare(b.Score, a.Score),
 			cmp.Compare(b.CappedSeconds, a.CappedSeconds), cmp.Compare(b.Excess, a.Excess), cmp.Compare(a.Name, b.Name))
 	})
-	if r.q.Limit > 0 && len(r.out.Ranks) > r.q.Limit {
-		r.out.Ranks, r.out.More = r.out.Ranks[:r.q.Limit], true
+	if q.Limit > 0 && len(t.Ranks) > q.Limit {
+		t.Ranks, t.More = t.Ranks[:q.Limit], true
 	}
-	return &r.out
+}
+
+// Merge is one Top of those of several nodes, which were asked the same without a limit: an incident is on one node,
+// and so is a cap.
+func (q TopQuery) Merge(tops []*Top) *Top {
+	out, rows := &Top{}, map[string]*Rank{}
+	for _, t := range tops {
+		out.Incidents += t.Incidents
+		out.Unexplained += t.Unexplained
+		out.Damaged += t.Damaged
+		out.More = out.More || t.More
+		for i := range t.Ranks {
+			from := &t.Ranks[i]
+			to := rows[from.Name]
+			if to == nil {
+				to = &Rank{Name: from.Name}
+				rows[from.Name] = to
+			}
+			to.add(from)
+		}
+	}
+	out.Ranks = make([]Rank, 0, len(rows))
+	for _, r := range rows {
+		if r.Blamed > 0 {
+			r.Score /= float64(r.Blamed)
+		}
+		out.Ranks = append(out.Ranks, *r)
+	}
+	q.cut(out)
+	return out
+}
+
+// add sums; the score is a sum until it is divided by Blamed.
+func (r *Rank) add(o *Rank) {
+	r.Incidents += o.Incidents
+	r.CappedSeconds += o.CappedSeconds
+	r.Score += o.Score * float64(o.Blamed)
+	r.Blamed += o.Blamed
+	r.Excess += o.Excess
+	r.Helped += o.Helped
+	if o.Last.After(r.Last) {
+		r.Last = o.Last
+	}
 }

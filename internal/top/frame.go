@@ -115,9 +115,12 @@ func (f *Frame) chosen(filter string) []*Row {
 // last, equals by name.
 func (f *Frame) Sort(k Key) {
 	slices.SortStableFunc(f.Containers, func(a, b Row) int {
-		return cmp.Or(k.compare(&a, &b), cmp.Compare(a.name(), b.name()))
+		return k.Compare(&a, &b)
 	})
 }
+
+// Compare is the order of two rows.
+func (k Key) Compare(a, b *Row) int { return cmp.Or(k.compare(a, b), cmp.Compare(a.name(), b.name())) }
 
 func (k Key) compare(a, b *Row) int {
 	switch k {

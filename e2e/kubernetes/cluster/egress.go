@@ -27,14 +27,18 @@ egressSelections:
     transport: {uds: {udsName: %q}}
 `
 
-// egress is that proxy: it maps kubelet's address in the guest to a port of this host's
-// loopback, and reaches nothing else.
+// podPort is that of pods which the API server's proxy reaches: the daemon's `listen`. In the guest
+// podForward leads to the pod that ReachPod named.
+const podPort, podForward = 9464, 19464
+
+// egress is that proxy: it maps kubelet's address in the guest, and podPort of any pod, to
+// ports of this host's loopback, and reaches nothing else.
 type egress struct {
 	server *http.Server
 	done   chan struct{}
 }
 
-func startEgress(socket string, kubelet string) (*egress, error) {
+func startEgress(socket string, kubelet, pods string) (*egress, error) {
 	l, err := net.Listen("unix", socket)
 	if err != nil {
 		return nil, err
@@ -43,12 +47,18 @@ func startEgress(socket string, kubelet string) (*egress, error) {
 	e := &egress{done: make(chan struct{})}
 	e.server = &http.Server{ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.Method != http.MethodConnect || r.Host != node {
-				http.Error(w, fmt.Sprintf("%s %s: only CONNECT %s is served", r.Method, r.Host, node),
-					http.StatusForbidden)
+			target := kubelet
+			if _, port, err := net.SplitHostPort(r.Host); err == nil && port == fmt.Sprint(podPort) {
+				target = pods
+			} else if r.Host != node {
+				target = ""
+			}
+			if r.Method != http.MethodConnect || target == "" {
+				http.Error(w, fmt.Sprintf("%s %s: only CONNECT %s, or to port %d, is served", r.Method, r.Host, node,
+					podPort), http.StatusForbidden)
 				return
 			}
-			there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", kubelet)
+			there, err := (&net.Dialer{}).DialContext(r.Context(), "tcp", target)
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadGateway)
 				return

@@ -31,7 +31,7 @@ func TestEgressReachesKubeletAlone(t *testing.T) {
 		}
 	}()
 	socket := filepath.Join(t.TempDir(), "s")
-	e, err := startEgress(socket, kubelet.Addr().String())
+	e, err := startEgress(socket, kubelet.Addr().String(), kubelet.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,8 +42,9 @@ func TestEgressReachesKubeletAlone(t *testing.T) {
 	}()
 	for to, want := range map[string]int{
 		fmt.Sprintf("%s:%d", machine.GuestAddress, kubeletPort): 200,
-		machine.GuestAddress + ":22":                            403,
-		"127.0.0.1:10250":                                       403,
+		"10.85.0.7:9464":             200, // a pod's
+		machine.GuestAddress + ":22": 403,
+		"127.0.0.1:10250":            403,
 	} {
 		c, err := net.Dial("unix", socket)
 		if err != nil {
@@ -69,5 +70,6 @@ func TestEgressReachesKubeletAlone(t *testing.T) {
 		if said, _ := from.ReadString('\n'); said != "echo\n" {
 			t.Errorf("kubelet answers %q", said)
 		}
+		c.Close() // it serves one at a time
 	}
 }

@@ -65,7 +65,7 @@ func (p *Plane) Join(ctx context.Context, name string, o machine.Options, config
 	maps.Copy(files, o.Files)
 	o.Files, o.Network = files, true
 	if name == NodeName {
-		o.Forward = map[int]int{p.kubelet: kubeletPort}
+		o.Forward = map[int]int{p.kubelet: kubeletPort, p.pods: podForward}
 	}
 	if o.MemoryMiB == 0 {
 		o.MemoryMiB = nodeMemoryMiB
@@ -154,6 +154,13 @@ func (n *Node) prepare(ctx context.Context) error {
 	}
 	return n.Start(ctx, "service", "/usr/bin/agent", "forward", ServiceAddress+":443",
 		net.JoinHostPort(machine.HostAddress, port))
+}
+
+// ReachPod has the API server's proxy reach podPort of a pod, which can be done once. Only NodeName is reached.
+func (n *Node) ReachPod(ctx context.Context, address string) error {
+	return n.Start(ctx, "pod", "/usr/bin/agent", "forward",
+		net.JoinHostPort(machine.GuestAddress, fmt.Sprint(podForward)),
+		net.JoinHostPort(address, fmt.Sprint(podPort)))
 }
 
 // Configure writes kubelet's configuration for its next start.

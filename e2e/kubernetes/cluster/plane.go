@@ -48,6 +48,7 @@ type Plane struct {
 	server    *child
 	egress    *egress
 	kubelet   int // the port of this host's loopback that is kubelet's in the guest
+	pods      int // that which is podForward there
 }
 
 // readyLimit bounds how long the API server may take to be ready; it takes about
@@ -76,11 +77,11 @@ func (p *Plane) start(ctx context.Context) (err error) {
 	if p.authority, err = newAuthority(time.Now()); err != nil {
 		return err
 	}
-	ports, err := freePorts(4)
+	ports, err := freePorts(5)
 	if err != nil {
 		return err
 	}
-	p.address, p.kubelet = fmt.Sprintf("127.0.0.1:%d", ports[0]), ports[3]
+	p.address, p.kubelet, p.pods = fmt.Sprintf("127.0.0.1:%d", ports[0]), ports[3], ports[4]
 	if err := p.writeFiles(); err != nil {
 		return err
 	}
@@ -94,7 +95,9 @@ func (p *Plane) start(ctx context.Context) (err error) {
 	if err := os.WriteFile(p.path("admin.conf"), p.kubeconfig("https://"+p.address, admin), 0o600); err != nil {
 		return err
 	}
-	if p.egress, err = startEgress(p.path("egress.sock"), fmt.Sprintf("127.0.0.1:%d", p.kubelet)); err != nil {
+	p.egress, err = startEgress(p.path("egress.sock"), fmt.Sprintf("127.0.0.1:%d", p.kubelet),
+		fmt.Sprintf("127.0.0.1:%d", p.pods))
+	if err != nil {
 		return err
 	}
 	return p.startAll(ctx, ports)

@@ -167,6 +167,16 @@ func Top(ctx context.Context, s *Source, q incidents.TopQuery, out Output) error
 	})
 }
 
+// WriteIncident writes an incident for people.
+func WriteIncident(w io.Writer, i *incidents.Incident) error {
+	return printed(w, func(w io.Writer, columns int) { writeIncident(w, columns, i) })
+}
+
+// WriteTop writes the answer to a query for people.
+func WriteTop(w io.Writer, q incidents.TopQuery, t *incidents.Top) error {
+	return printed(w, func(w io.Writer, columns int) { writeTop(w, columns, q, t) })
+}
+
 // Export writes incidents for other programs and returns how many. The format is one
 // of export's.
 func Export(ctx context.Context, s *Source, f incidents.Filter, out Output) (n int, err error) {
