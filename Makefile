@@ -229,12 +229,13 @@ lint: ## gofmt, go vet, staticcheck, in every module; the width, words and sente
 	@set -e; for m in $(MODULES); do echo "vet and staticcheck $$m"; (cd $$m && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); done
 
 .PHONY: generate
-generate: ## rewrite what is derived: the eBPF objects; results of scripts in docs/semantics and internal/script/testdata; the table of docs/metrics.md; the chart's schema, table of values and table of rights
+generate: ## rewrite what is derived: the eBPF objects; results of scripts in docs/semantics and internal/script/testdata; the tables of docs/metrics.md and docs/security/dependencies.md; the chart's schema, table of values and table of rights
 	@hack/setup clang llvm libbpf-dev
 	$(GO) generate $(PACKAGES)
 	$(GO) test ./internal/script -run TestSemantics -update
 	$(GO) test ./internal/dashboards -run Derived -update
 	cd hack/chart && $(GO) test -vet=off . -run 'Derived|WhatIsInstalled' -update
+	cd hack/image && $(GO) run . -weights
 
 .PHONY: check-generate
 check-generate: generate ## fail if generated files were not committed

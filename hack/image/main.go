@@ -5,6 +5,7 @@
 //
 //	go run . -version v0.1.0 -o quietcore.tar            all platforms
 //	go run . -platforms linux/amd64 -name localhost/quietcore -o quietcore.tar
+//	go run . -weights                                what the daemon's dependencies weigh, into their page
 //	go run . -scheduler -version v0.1.0 -o quietcore-scheduler.tar
 //
 // The same source, version and Go give the same digest: times are SOURCE_DATE_EPOCH
@@ -17,8 +18,11 @@ package main
 
 import (
 	"context"
+	"debug/buildinfo"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -45,6 +49,7 @@ func run(ctx context.Context, args []string) error {
 	name := flags.String("name", "", "name of the image, without tag; empty: that of the program")
 	platforms := flags.String("platforms", strings.Join(build.Platforms(), ","), "platforms, with commas")
 	out := flags.String("o", "quietcore.tar", "the archive")
+	weigh := flags.Bool("weights", false, "no image: write what dependencies take into "+build.WeightsPage)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -59,6 +64,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if *weigh {
+		*platforms = "linux/amd64"
+	}
 	work, err := os.MkdirTemp("", "quietcore-image-")
 	if err != nil {
 		return err
@@ -70,7 +78,15 @@ func run(ctx context.Context, args []string) error {
 		if err := source.Compile(ctx, p, program, b.Path); err != nil {
 			return err
 		}
+		if !*scheduler {
+			if err := justified(*dir, b.Path, *weigh); err != nil {
+				return err
+			}
+		}
 		binaries = append(binaries, b)
+	}
+	if *weigh {
+		return nil
 	}
 	parts, err := licences.Of(ctx, filepath.Join(*dir, program.Module))
 	if err != nil {
@@ -87,4 +103,27 @@ func run(ctx context.Context, args []string) error {
 	}
 	fmt.Printf("%s %s %s:%s\n", digest, *out, *name, *version)
 	return nil
+}
+
+// justified fails where the daemon has a heavy dependency of which the repository's page does not say what it is for.
+func justified(dir, binary string, write bool) error {
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	weights, err := build.Weights(binary)
+	if err != nil {
+		return err
+	}
+	name := filepath.Join(dir, build.WeightsPage)
+	page, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text, unjustified := build.Justify(string(page), info.Main.Path, weights)
+	if write {
+		err = os.WriteFile(name, []byte(text), 0o644)
+		return errors.Join(unjustified, err)
+	}
+	return unjustified
 }
