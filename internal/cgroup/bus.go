@@ -4,26 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
-	systemd "github.com/coreos/go-systemd/v22/dbus"
-	"github.com/godbus/dbus/v5"
-)
-
-// The sockets on which systemd is contacted, in this order: its own, which works without a message
-// bus, then the system bus.
-const (
-	PrivateBus = "/run/systemd/private"
-	SystemBus  = "/run/dbus/system_bus_socket"
+	"github.com/quietcore/quietcore/internal/systemd"
 )
 
 // BusOptions configure the connection to systemd; zero values have defaults.
 type BusOptions struct {
-	// Socket is the one socket to use; empty: PrivateBus, else SystemBus.
+	// Socket is the one socket to use; empty: systemd.PrivateBus, else systemd.SystemBus.
 	Socket string
 	// Limit bounds one change, including the connection. Default 10 s: a daemon-reload of a large
 	// node keeps systemd busy for seconds, and waiting for its end is faster than a retry.
@@ -101,8 +90,8 @@ func resultOf(err error) string {
 
 // lost reports whether the connection, not the request, is at fault.
 func lost(err error) bool {
-	var answer dbus.Error
-	return err != nil && !errors.As(err, &answer) && !errors.Is(err, ErrGone) &&
+	var answer *systemd.Refusal
+	return err != nil && !errors.As(err, &answer) && !errors.Is(err, ErrGone) && !errors.Is(err, systemd.ErrUnit) &&
 		!errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled)
 }
 
@@ -155,7 +144,7 @@ func (b *bus) close() error {
 func (b *bus) dial(ctx context.Context) (*systemd.Conn, context.CancelFunc, error) {
 	sockets := []string{b.o.Socket}
 	if b.o.Socket == "" {
-		sockets = []string{PrivateBus, SystemBus}
+		sockets = []string{systemd.PrivateBus, systemd.SystemBus}
 	}
 	var failures []error
 	for _, socket := range sockets {
@@ -164,7 +153,7 @@ func (b *bus) dial(ctx context.Context) (*systemd.Conn, context.CancelFunc, erro
 		var c *systemd.Conn
 		go func() {
 			var err error
-			c, err = systemd.NewConnection(func() (*dbus.Conn, error) { return dialBus(life, socket) })
+			c, err = systemd.Dial(life, socket)
 			done <- err
 		}()
 		var err error
@@ -185,20 +174,4 @@ func (b *bus) dial(ctx context.Context) (*systemd.Conn, context.CancelFunc, erro
 	}
 	return nil, nil, fmt.Errorf("connect to systemd (in a pod its socket has to be mounted from the host): %w",
 		errors.Join(failures...))
-}
-
-func dialBus(life context.Context, socket string) (*dbus.Conn, error) {
-	c, err := dbus.Dial("unix:path="+dbus.EscapeBusAddressValue(socket), dbus.WithContext(life))
-	if err != nil {
-		return nil, err
-	}
-	if err = c.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))}); err == nil &&
-		filepath.Base(socket) != filepath.Base(PrivateBus) {
-		err = c.Hello() // required on a bus, unknown to systemd itself
-	}
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
 }

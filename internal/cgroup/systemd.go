@@ -8,10 +8,8 @@ import (
 	"path"
 	"strings"
 
-	systemd "github.com/coreos/go-systemd/v22/dbus"
-	"github.com/godbus/dbus/v5"
-
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/systemd"
 )
 
 // Systemd is the Driver for cgroups that are units of systemd: values become runtime properties of
@@ -39,7 +37,7 @@ func (s *Systemd) Close() error { return s.bus.close() }
 
 // Ping checks that systemd answers.
 func (s *Systemd) Ping(ctx context.Context) error {
-	return s.bus.do(ctx, func(ctx context.Context, c *systemd.Conn) error { return settled(ctx, c) })
+	return s.bus.do(ctx, settled)
 }
 
 // IsUnit reports by its name whether the cgroup at path is a unit of systemd. Cgroups inside a
@@ -82,11 +80,11 @@ func (s *Systemd) Apply(ctx context.Context, cgroupPath string, v Values) error 
 	}
 	err = s.bus.do(ctx, func(ctx context.Context, c *systemd.Conn) error {
 		for _, step := range steps {
-			if err := c.SetUnitPropertiesContext(ctx, unit, true, step...); err != nil {
+			if err := c.Set(ctx, unit, step); err != nil {
 				if v.Idle != nil && *v.Idle && refusedValue(err) {
 					return fmt.Errorf("unit %s: %w", unit, ErrNoIdle)
 				}
-				return unitError(unit, step, err)
+				return unitError(unit, &step, err)
 			}
 		}
 		return settled(ctx, c)
@@ -100,14 +98,13 @@ func (s *Systemd) Apply(ctx context.Context, cgroupPath string, v Values) error 
 
 // refusedValue reports that systemd knows the property but not the value.
 func refusedValue(err error) bool {
-	var answer dbus.Error
+	var answer *systemd.Refusal
 	return errors.As(err, &answer) && answer.Name == "org.freedesktop.DBus.Error.InvalidArgs"
 }
 
-// settled returns when systemd has carried out what it has answered before: it processes its queue
-// of cgroup writes between any two messages.
+// settled returns when systemd has carried out what it has answered before.
 func settled(ctx context.Context, c *systemd.Conn) error {
-	if _, err := c.SystemStateContext(ctx); err != nil {
+	if err := c.Settled(ctx); err != nil {
 		return fmt.Errorf("ask systemd for its state: %w", err)
 	}
 	return nil
@@ -122,15 +119,12 @@ func (s *Systemd) Recorded(ctx context.Context, cgroupPath string) (cpuset.Set, 
 	}
 	var set cpuset.Set
 	err = s.bus.do(ctx, func(ctx context.Context, c *systemd.Conn) error {
-		kind := path.Ext(unit)[1:]
-		p, err := c.GetUnitTypePropertyContext(ctx, unit, strings.ToUpper(kind[:1])+kind[1:], "AllowedCPUs")
+		bits, err := c.AllowedCPUs(ctx, unit)
 		if err != nil {
 			return unitError(unit, nil, err)
 		}
-		bits, ok := p.Value.Value().([]byte)
-		if !ok || len(bits) > cpuset.MaxCPUs/8 {
-			return fmt.Errorf("unit %s: AllowedCPUs is %s, want a bit mask of at most %d CPUs", unit,
-				p.Value.Signature(), cpuset.MaxCPUs)
+		if len(bits) > cpuset.MaxCPUs/8 {
+			return fmt.Errorf("unit %s: AllowedCPUs has %d bits, want at most %d", unit, 8*len(bits), cpuset.MaxCPUs)
 		}
 		set = fromBits(bits)
 		return nil
@@ -140,12 +134,14 @@ func (s *Systemd) Recorded(ctx context.Context, cgroupPath string) (cpuset.Set, 
 
 // properties are the values as systemd properties, in steps that have to be applied one after the
 // other.
-func properties(v Values) ([][]systemd.Property, error) {
-	var first, then []systemd.Property
+func properties(v Values) ([]systemd.Properties, error) {
+	var first, then systemd.Properties
 	for _, m := range []struct {
-		name string
-		mask Mask
-	}{{"AllowedCPUs", v.CPUs}, {"AllowedMemoryNodes", v.Mems}} {
+		name        string
+		mask        Mask
+		first, then *[]byte
+	}{{"AllowedCPUs", v.CPUs, &first.AllowedCPUs, &then.AllowedCPUs},
+		{"AllowedMemoryNodes", v.Mems, &first.AllowedMemoryNodes, &then.AllowedMemoryNodes}} {
 		if m.mask.IsZero() {
 			continue
 		}
@@ -153,13 +149,13 @@ func properties(v Values) ([][]systemd.Property, error) {
 		if set.IsEmpty() {
 			return nil, fmt.Errorf("%s: %w", m.name, ErrEmptySet)
 		}
-		first = append(first, property(m.name, toBits(set)))
+		*m.first = toBits(set)
 		if m.mask.Inherits() {
-			then = append(then, property(m.name, []byte{}))
+			*m.then = []byte{}
 		}
 	}
 	if v.Quota != nil {
-		first = append(first, quotaProperties(*v.Quota)...)
+		setQuota(&first, *v.Quota)
 	}
 	if v.Weight > 10000 {
 		return nil, fmt.Errorf("CPUWeight: %d is over 10000", v.Weight)
@@ -167,20 +163,20 @@ func properties(v Values) ([][]systemd.Property, error) {
 	if v.Weight > 0 || v.Idle != nil {
 		// 0 is systemd's value for idle. If cpu.idle were written to the file, systemd's next
 		// change of the unit would reset it.
-		first = append(first, property("CPUWeight", v.Weight))
+		first.CPUWeight = &v.Weight
 	}
-	var steps [][]systemd.Property
-	for _, step := range [][]systemd.Property{first, then} {
-		if len(step) > 0 {
+	var steps []systemd.Properties
+	for _, step := range []systemd.Properties{first, then} {
+		if !step.IsZero() {
 			steps = append(steps, step)
 		}
 	}
 	return steps, nil
 }
 
-// quotaProperties gives the quota as CPU time a second. It is exact until systemd reloads: its file
-// keeps whole percents of a CPU (two decimals from 253 on).
-func quotaProperties(q Quota) []systemd.Property {
+// setQuota gives the quota as CPU time a second. It is exact until systemd reloads: its file keeps
+// whole percents of a CPU (two decimals from 253 on).
+func setQuota(p *systemd.Properties, q Quota) {
 	perSecond := uint64(math.MaxUint64)
 	if q.Micros >= 0 {
 		of := q.Period
@@ -189,15 +185,11 @@ func quotaProperties(q Quota) []systemd.Property {
 		}
 		perSecond = uint64(max(q.Micros/of*1_000_000+q.Micros%of*1_000_000/of, 1))
 	}
-	list := []systemd.Property{property("CPUQuotaPerSecUSec", perSecond)}
+	p.CPUQuotaPerSecUSec = &perSecond
 	if q.Micros >= 0 && q.Period > 0 {
-		list = append(list, property("CPUQuotaPeriodUSec", uint64(q.Period)))
+		period := uint64(q.Period)
+		p.CPUQuotaPeriodUSec = &period
 	}
-	return list
-}
-
-func property(name string, value any) systemd.Property {
-	return systemd.Property{Name: name, Value: dbus.MakeVariant(value)}
 }
 
 // toBits is systemd's form of a set: CPU n is bit n%8 of byte n/8.
@@ -225,8 +217,8 @@ func fromBits(bits []byte) cpuset.Set {
 }
 
 // unitError names the unit and the properties; a unit that does not exist is a cgroup that is gone.
-func unitError(unit string, step []systemd.Property, err error) error {
-	var answer dbus.Error
+func unitError(unit string, step *systemd.Properties, err error) error {
+	var answer *systemd.Refusal
 	if !errors.As(err, &answer) {
 		return fmt.Errorf("unit %s: %w", unit, err)
 	}
@@ -235,19 +227,14 @@ func unitError(unit string, step []systemd.Property, err error) error {
 		return fmt.Errorf("unit %s: %w", unit, ErrGone)
 	case "org.freedesktop.DBus.Error.PropertyReadOnly":
 		return fmt.Errorf("unit %s: systemd cannot set %s: %w; AllowedCPUs needs systemd 244 or later and cgroup v2",
-			unit, names(step), err)
+			unit, step, err)
 	case "org.freedesktop.DBus.Error.AccessDenied", "org.freedesktop.DBus.Error.InteractiveAuthorizationRequired":
 		return fmt.Errorf(
 			"unit %s: systemd refuses to set %s: %w; run as root of the host with /run/systemd/private or the "+
-				"system bus's socket mounted", unit, names(step), err)
+				"system bus's socket mounted", unit, step, err)
 	}
-	return fmt.Errorf("unit %s: set %s: %w", unit, names(step), err)
-}
-
-func names(step []systemd.Property) string {
-	var list []string
-	for _, p := range step {
-		list = append(list, p.Name+"="+p.Value.String())
+	if step == nil {
+		return fmt.Errorf("unit %s: %w", unit, err)
 	}
-	return strings.Join(list, " ")
+	return fmt.Errorf("unit %s: set %s: %w", unit, step, err)
 }

@@ -18,6 +18,7 @@ var broken = []struct {
 	{"imports", "cmd/quietcore/x.go", "package main\n\nimport _ \"" + module + "e2e/wire\"\n", "cmd/quietcore"},
 	{"reach", "internal/metrics/x.go", "package metrics\n\nimport _ \"" + module + "internal/page\"\n",
 		"internal/metrics"},
+	{"reach", "plugin/x.go", "package plugin\n\nimport _ \"github.com/godbus/dbus/v5\"\n", "plugin/x.go"},
 	{"pure", "policy/x.go", "package policy\n\nimport _ \"sync\"\n", "policy/x.go"},
 	{"pure", "policy/x.go", "package policy\n\nimport _ \"example.org/x\"\n", "policy/x.go"},
 	{"pure", "policy/x.go", "package policy\n\nimport _ \"" + module + "internal/kube\"\n", "policy/x.go"},

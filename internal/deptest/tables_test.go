@@ -34,7 +34,7 @@ var mayImport = map[string]string{
 
 	// Packages of the daemon and its commands.
 	"internal/access":            "internal/kube internal/serve",
-	"internal/cgroup":            "cpuset",
+	"internal/cgroup":            "cpuset internal/systemd",
 	"internal/cgroup/cgrouptest": "cpuset internal/cgroup",
 	"internal/clusterspec":       "cpi/detect",
 	"internal/cli":               "",
@@ -91,9 +91,10 @@ var mayImport = map[string]string{
 	"internal/render":    "cpuset internal/printable topology",
 	"internal/script": "cpuallocator cpuset internal/config internal/render internal/strict internal/topodoc policy " +
 		"topology",
-	"internal/serve":  "",
-	"internal/state":  "cpuset policy",
-	"internal/strict": "",
+	"internal/serve":   "",
+	"internal/state":   "cpuset policy",
+	"internal/strict":  "",
+	"internal/systemd": "",
 	"internal/top": "cpuset internal/cli internal/config internal/control internal/printable internal/script " +
 		"internal/topodoc policy topology",
 	"internal/topodoc": "cpuset sysfs topology",
