@@ -153,7 +153,6 @@ func disturbed(node string, n int, by string) incidents.Incident {
 type fakeAPI struct {
 	nodes    []*simulated
 	labels   func(*simulated) string
-	account  string
 	requests sync.Map // path, shortened -> *atomic.Int64
 	proxies  http.Handler
 }
