@@ -27,6 +27,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/doctext"
 	"github.com/quietcore/quietcore/internal/dra"
+	"github.com/quietcore/quietcore/internal/rollout"
 	"github.com/quietcore/quietcore/internal/script"
 )
 
@@ -121,12 +122,31 @@ func sample(b doctext.Block) error {
 	return nil
 }
 
+// nodePolicy reads a QuietcorePolicy as a daemon does whose file says nothing.
+func nodePolicy(text string) error {
+	var o struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	if err := kubeyaml.Unmarshal([]byte(text), &o); err != nil {
+		return err
+	}
+	p := rollout.ReadPolicy("p", 1, o.Spec)
+	if p.Bad != "" {
+		return errors.New(p.Bad)
+	}
+	file := config.Default()
+	_, err := file.With(p.Config)
+	return err
+}
+
 func document(text string, doc map[string]any) error {
 	kind, _ := doc["kind"].(string)
 	switch {
 	case doc["steps"] != nil:
 		_, err := play(text)
 		return err
+	case kind == "QuietcorePolicy":
+		return nodePolicy(text)
 	case doc["apiVersion"] == config.APIVersion:
 		_, err := config.Parse([]byte(text))
 		return err

@@ -394,6 +394,10 @@ func TestRights(t *testing.T) {
 			"resource.k8s.io/resourceslices create, resource.k8s.io/resourceslices patch, " +
 			"resource.k8s.io/resourceslices delete"
 	)
+	const following = ", quietcore.dev/quietcorepolicies list, quietcore.dev/quietcorepolicies watch, " +
+		"quietcore.dev/quietcoreturns list, quietcore.dev/quietcoreturns watch, quietcore.dev/quietcoreturns create, " +
+		"quietcore.dev/quietcoreturns patch, quietcore.dev/quietcoreturns delete, " +
+		"quietcore.dev/quietcorenodes create, quietcore.dev/quietcorenodes patch"
 	const reviews = ", authentication.k8s.io/tokenreviews create, authorization.k8s.io/subjectaccessreviews create"
 	for values, want := range map[string]string{
 		"config: {metrics: {auth: \"off\"}}":   reading + telling + topology,
@@ -422,7 +426,11 @@ func TestRights(t *testing.T) {
 			evicting + telling + topology,
 		"{config: {kubernetes: {pods: false, labels: false}}}": telling[2:] +
 			topology,
-		"config: {dra: {mode: \"on\"}}": reading + telling + topology + claims,
+		"config: {kubernetes: {policy: true}}": reading + telling + topology + following,
+		"config: {kubernetes: {policy: true, pods: false, labels: false}}": "/nodes list, /nodes watch" +
+			telling + topology + following,
+		"config: {kubernetes: {policy: true, api: \"off\"}}": "",
+		"config: {dra: {mode: \"on\"}}":                      reading + telling + topology + claims,
 		"config: {dra: {mode: \"on\"}, mode: observe}": reading +
 			telling + topology,
 		"{rbac: {keepLending: true}, config: {kubernetes: {nodeResourceTopology: {enabled: false}}}}": reading +
@@ -649,7 +657,8 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 		"node: {kubelet: {configDir: /x}}", "cpi: {mode: \"off\"}", "cpi: {window: 5s}", "reclaim: {mode: observe}",
 		"suppression: {mode: observe}", "dra: {share: \"8\"}",
 		"confine: \"off\"",
-		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}",
+		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}",
+		"kubernetes: {policy: true}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}",
 		"sysfs: {root: /x}",
 		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "health: {listen: \":2\"}",
 		"metrics: {auth: \"off\"}",
@@ -735,7 +744,7 @@ func TestSecurityPageNamesEveryRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	objects := decode(t, render(t, Release{Values: parseValues(t,
-		"config: {reclaim: {mode: enforce, evict: true}, dra: {mode: \"on\"}}")}))
+		"config: {reclaim: {mode: enforce, evict: true}, dra: {mode: \"on\"}, kubernetes: {policy: true}}")}))
 	d, _ := first[*appsv1.DaemonSet](objects)
 	for _, c := range d.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities.Add {
 		if row := "`" + string(c) + "`"; !bytes.Contains(page, []byte(row)) {

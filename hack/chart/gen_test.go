@@ -93,6 +93,18 @@ func TestRestartKeysAreDerived(t *testing.T) {
 	golden(t, filepath.Join(chartDir, "files/restart-keys.txt"), strings.Join(RestartKeys(), "\n")+"\n")
 }
 
+func TestPolicyCRDIsDerived(t *testing.T) {
+	about, err := ConfigKeys("../../docs/configuration.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd, err := PolicyCRD(about)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, filepath.Join(chartDir, "files/quietcorepolicies.yaml"), string(crd))
+}
+
 // TestSchemaKnowsTheFile: the schema takes what the daemon takes, all of it.
 func TestSchemaKnowsTheFile(t *testing.T) {
 	whole := config.Default()

@@ -115,6 +115,9 @@ func start(t *testing.T, plugin interface {
 	}
 	mapper.Add(schema.GroupVersionKind{Group: "topology.node.k8s.io", Version: "v1alpha2",
 		Kind: "NodeResourceTopology"}, meta.RESTScopeRoot)
+	for _, kind := range []string{"QuietcoreTurn", "QuietcoreNode"} {
+		mapper.Add(schema.GroupVersionKind{Group: "quietcore.dev", Version: "v1alpha1", Kind: kind}, meta.RESTScopeRoot)
+	}
 	initializer.New(documented{client}, dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()), factory, g,
 		utilfeature.DefaultFeatureGate, compatibility.DefaultBuildEffectiveVersion(), ctx.Done(),
 		mapper).Initialize(plugin)

@@ -32,6 +32,7 @@ func readAtStart() []atStart {
 		{"kubernetes.pods", func(c *Config) any { return &c.Kubernetes.Pods }},
 		{"kubernetes.labels", func(c *Config) any { return &c.Kubernetes.Labels }},
 		{"kubernetes.events", func(c *Config) any { return &c.Kubernetes.Events }},
+		{"kubernetes.policy", func(c *Config) any { return &c.Kubernetes.Policy }},
 		{"kubernetes.nodeResourceTopology", func(c *Config) any { return &c.Kubernetes.Topology }},
 		{"dra", func(c *Config) any { return &c.DRA }},
 		{"nri", func(c *Config) any { return &c.NRI }},

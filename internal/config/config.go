@@ -169,6 +169,7 @@ type Kubernetes struct {
 	Pods       bool         `json:"pods"`       // read the pods of this node
 	Labels     bool         `json:"labels"`     // read the labels of this Node
 	Events     bool         `json:"events"`     // write Events
+	Policy     bool         `json:"policy"`     // follow QuietcorePolicy objects
 	Topology   NodeTopology `json:"nodeResourceTopology"`
 	// BatchSlice is whether pods of class BE outside of kubelet's best-effort slice are one group with it.
 	BatchSlice Switch `json:"batchSlice"`

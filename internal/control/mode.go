@@ -12,7 +12,7 @@ import (
 // Mode is the mode in force, and why.
 type Mode struct {
 	Mode   string `json:"mode"`   // observe or enforce
-	Source string `json:"source"` // file, command or annotation
+	Source string `json:"source"` // file, policy, command or annotation
 	// Since is when the command or the annotation said so.
 	Since *time.Time `json:"since,omitempty"`
 	// Undoing means that what was enforced before is still being undone, Resuming that it is enforced again once the

@@ -34,6 +34,8 @@ type Server struct {
 	// Mode is the mode in force; SetMode is `quietcore mode`; nil: it cannot be changed.
 	Mode    func() Mode
 	SetMode func(ctx context.Context, word string) (Mode, error)
+	// Policy is the QuietcorePolicy that is followed; nil, or a nil result: none is.
+	Policy func() *FollowedPolicy
 	// Performance is the state of the CPU performance counters; nil: they are off.
 	Performance func() Performance
 	// Usage is the CPU time that the containers of a snapshot have used, by ID; nil: unknown.
@@ -74,6 +76,9 @@ type Status struct {
 	// Mode is the mode in force; nil: a daemon of before it could be changed.
 	Mode *Mode `json:"mode,omitempty"`
 
+	// Policy is the QuietcorePolicy that the node follows; nil: none is followed.
+	Policy *FollowedPolicy `json:"policy,omitempty"`
+
 	Revision     uint64 `json:"revision"`
 	Settled      bool   `json:"settled"`
 	Connected    bool   `json:"connected"`
@@ -83,6 +88,16 @@ type Status struct {
 	Throttled map[string]Throttled `json:"throttled,omitempty"`
 	Lending   *Lending             `json:"lending,omitempty"`
 	Topology  json.RawMessage      `json:"topology,omitempty"`
+}
+
+// FollowedPolicy says which QuietcorePolicy the node is to follow, which is in force, and why another one.
+type FollowedPolicy struct {
+	Policy          string `json:"policy,omitempty"`
+	Revision        int64  `json:"revision,omitempty"`
+	Applied         string `json:"applied,omitempty"` // empty: the file alone counts
+	AppliedRevision int64  `json:"appliedRevision,omitempty"`
+	State           string `json:"state"`
+	Why             string `json:"why,omitempty"`
 }
 
 // Confined is what the kernel keeps the daemon from: it writes below these folders alone, executes nothing, and is
@@ -156,6 +171,9 @@ func (s *Server) statusNow(ctx context.Context) (*Status, error) {
 	if s.Mode != nil {
 		now := s.Mode()
 		out.Mode = &now
+	}
+	if s.Policy != nil {
+		out.Policy = s.Policy()
 	}
 	if s.Lending != nil {
 		out.Lending = s.Lending(ctx)

@@ -15,6 +15,7 @@ import (
 	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/nrt"
+	"github.com/quietcore/quietcore/internal/rollout/agent"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -25,6 +26,7 @@ type apiOptions struct {
 	kubelet *kubelet.Reconciler
 	labels  *labels
 	mode    func(context.Context, string) // takes the Node's annotation
+	agent   *agent.Agent                  // follows policies; nil: none are
 	proven  *proven
 	metrics *metrics.Metrics
 	log     *slog.Logger
@@ -122,6 +124,9 @@ func (a *apiServer) clientOptions() kube.Options {
 		},
 	}
 	o.OnMode = a.o.mode
+	if a.o.agent != nil {
+		o.OnAllLabels, o.Customs = a.o.agent.Labels, a.o.agent.Customs()
+	}
 	if k.Pods {
 		o.OnFacts = a.takeFacts
 	}

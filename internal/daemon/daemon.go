@@ -110,11 +110,13 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	defer lock.Release()
-	cfg = d.cfg.begin(cfg, readModes(cfg.State.Dir, d.log))
-	t, err := readTopology(cfg.Sysfs.Root, d.log)
+	file := cfg
+	d.cfg.begin(file, readModes(file.State.Dir, d.log))
+	t, err := readTopology(file.Sysfs.Root, d.log)
 	if err != nil {
 		return err
 	}
+	cfg = d.resume(file, t)
 	d.metrics = metrics.New(o.Version, d.stats)
 	d.metrics.Reloaded(time.Now(), nil) // it was good, or there was none
 	cgroups := openTree(cfg, d.metrics, d.log)
@@ -153,9 +155,10 @@ func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) 
 	d.kubelet = newKubeletReader(cfg, d.node, d.log)
 	d.labels = &labels{node: d.node, log: d.log}
 	proven := newProven()
+	d.follow(cfg)
 	d.api = newAPIServer(apiOptions{
 		config: cfg, version: d.options.Version, node: d.node, kubelet: d.kubelet.reconciler, labels: d.labels,
-		mode: d.takeAnnotation, proven: proven, metrics: d.metrics, log: d.log,
+		mode: d.takeAnnotation, agent: d.cfg.followed.agent, proven: proven, metrics: d.metrics, log: d.log,
 	}, d.cfg.Load)
 	if err := d.kubelet.connect(cfg, d.api.topologyChanged); err != nil {
 		return err
@@ -179,7 +182,8 @@ func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) 
 	d.lending.now().build()
 	d.parts = []part{
 		enforcement{made, cgroups}, d.kubelet, d.api, d.lending, d.counting, silent{d.hardware.Watch},
-		silent{d.watchConfig}, silent{d.followMode}, silent{d.incidents.begun.run(d.incidents.Run)}, d.page(cfg),
+		silent{d.watchConfig}, silent{d.followMode}, policyPart{&d.cfg.followed},
+		silent{d.incidents.begun.run(d.incidents.Run)}, d.page(cfg),
 	}
 	d.health = metrics.NewHealth(time.Now, made.Beat)
 	d.health.Require("not registered with the runtime", made.Connected)
@@ -268,7 +272,7 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 	server := &control.Server{
 		Metrics: metrics.Handler(d.metrics, d.health),
 		Plugin:  d.node.Plugin, Config: d.cfg.Load, RestartRequired: d.cfg.restartRequired, Fresh: d.fresh,
-		Mode: d.modeNow, SetMode: d.setMode,
+		Mode: d.modeNow, SetMode: d.setMode, Policy: d.policyNow,
 		Performance: func() control.Performance { return d.counting.now().report() },
 		Usage:       func(view *policy.Snapshot) map[string]control.Used { return d.counting.now().used(view) },
 		Lending:     func(ctx context.Context) *control.Lending { return d.lending.now().report(ctx) },

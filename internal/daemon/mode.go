@@ -22,6 +22,7 @@ const (
 	fromFile       = "file"
 	fromCommand    = "command"
 	fromAnnotation = "annotation"
+	fromPolicy     = "policy" // in place of the file
 )
 
 // modes is what people say of the mode beside the configuration's file: `quietcore mode` on this node, and the
@@ -160,8 +161,11 @@ func (d *daemon) say(ctx context.Context, who string, to func(*said)) error {
 func (d *daemon) modeNow() control.Mode {
 	s := d.cfg.modes.now()
 	mode, source := s.of(d.cfg.file.Load().Mode)
+	if source == fromFile && d.cfg.followed.mode.Load() != nil {
+		source = fromPolicy
+	}
 	m := control.Mode{Mode: string(mode), Source: source, Problem: s.damaged}
-	if source != fromFile && !s.Since.IsZero() {
+	if source != fromFile && source != fromPolicy && !s.Since.IsZero() {
 		m.Since = &s.Since
 	}
 	m.Undoing = mode == config.Observe && d.node.Undoing()

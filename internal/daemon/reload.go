@@ -16,9 +16,12 @@ import (
 type running struct {
 	// Pointer is what is in force: file, with the mode that people say in its place.
 	atomic.Pointer[config.Config]
-	file  atomic.Pointer[config.Config] // the file's, without what waits for a restart
+	file  atomic.Pointer[config.Config] // file's and policy's, without what waits for a restart
 	modes *modes
-	turn  sync.Mutex // held while another configuration is taken over
+	// followed is the policy that is written over the file.
+	followed followed
+
+	turn sync.Mutex // held while another configuration is taken over
 	// waiting are the keys of the file that take effect at the next start; nil: none.
 	waiting atomic.Pointer[[]string]
 }
@@ -27,6 +30,7 @@ type running struct {
 func (r *running) begin(file *config.Config, m *modes) *config.Config {
 	r.modes = m
 	r.file.Store(file)
+	r.followed.base = file
 	now := r.effective(file)
 	r.Store(now)
 	return now
@@ -83,12 +87,22 @@ func (d *daemon) reload(ctx context.Context, next *config.Config) error {
 	d.cfg.turn.Lock()
 	defer d.cfg.turn.Unlock()
 	before := d.cfg.file.Load()
+	read := next
+	next, err := d.cfg.followed.over(read)
+	if err != nil {
+		return err
+	}
 	changes, err := config.Changes(before, next)
 	if err != nil {
 		return err
 	}
 	if err := d.takeOver(ctx, before.Reloaded(next)); err != nil {
 		return err
+	}
+	d.cfg.followed.base = read
+	d.cfg.followed.noteMode(next)
+	if a := d.cfg.followed.agent; a != nil {
+		a.Retry()
 	}
 	var changed, waiting []string
 	for _, c := range changes {

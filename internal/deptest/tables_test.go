@@ -86,9 +86,11 @@ var mayImport = map[string]string{
 	"internal/page/pagetest": "",
 	"internal/paper": "cpi/detect cpi/detect/replay cpi/experiment cpuallocator cpuset internal/cli internal/config " +
 		"internal/render internal/script internal/strict internal/topodoc reclaim reclaim/replay",
-	"internal/printable": "",
-	"internal/promtest":  "",
-	"internal/render":    "cpuset internal/printable topology",
+	"internal/printable":     "",
+	"internal/promtest":      "",
+	"internal/render":        "cpuset internal/printable topology",
+	"internal/rollout":       "",
+	"internal/rollout/agent": "internal/kube internal/rollout",
 	"internal/script": "cpuallocator cpuset internal/config internal/render internal/strict internal/topodoc policy " +
 		"topology",
 	"internal/serve":   "",
@@ -149,7 +151,7 @@ var mayImport = map[string]string{
 	// Tools of the repository.
 	"hack/bench":                "",
 	"hack/cast":                 "",
-	"hack/chart":                "internal/config reclaim",
+	"hack/chart":                "internal/config internal/rollout reclaim",
 	"hack/evalcpi":              "cpi cpi/detect cpi/experiment cpi/sample hack/evalcpi/world",
 	"hack/evalcpi/world":        "",
 	"hack/evalreclaim":          "reclaim reclaim/replay",

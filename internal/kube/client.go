@@ -40,7 +40,7 @@ type Options struct {
 	Version string
 	Log     *slog.Logger
 	Now     func() time.Time
-	// Report counts a request. what is "pods", "node" or "events". result is "ok",
+	// Report counts a request. what is "pods", "node", "events" or a Custom's part. result is "ok",
 	// "error", "forbidden", "notfound", "timeout" or "dropped"; the last is an Event
 	// that was given up before it was sent.
 	Report func(what, result string)
@@ -60,12 +60,19 @@ type Options struct {
 	// has none. Of a Node that is gone the last one counts. It may block. Nil: not called. It does not have the Node
 	// followed.
 	OnMode func(ctx context.Context, value string)
+	// OnAllLabels is called with all labels of the Node, when they are first seen and when they change. It must not
+	// block, nor change them. Nil: not called.
+	OnAllLabels func(map[string]string)
+	// Customs are followed, too.
+	Customs []*Custom
 }
 
 // AnnMode is the Node's annotation that says what the mode of the daemon is to be.
 const AnnMode = "quietcore.dev/mode"
 
-func (o *Options) followsNode() bool { return o.OnLabels != nil || o.OnLent != nil }
+func (o *Options) followsNode() bool {
+	return o.OnLabels != nil || o.OnLent != nil || o.OnAllLabels != nil
+}
 
 // Client follows one node's objects and writes Events. Its methods are safe for
 // concurrent use; Run must be called at most once.
@@ -141,13 +148,17 @@ func New(o Options) (*Client, error) {
 	c := &Client{o: o, health: newHealth(&o), backoff: defaultBackoff(), after: time.After, qps: requestsPerSecond}
 	c.pods = newPods(o.Node, o.OnFacts)
 	c.pods.batch.changed = o.OnBatch
-	c.node = &node{name: o.Node, take: o.OnLabels, lent: o.OnLent, mode: o.OnMode, health: c.health}
+	c.node = &node{name: o.Node, take: o.OnLabels, lent: o.OnLent, mode: o.OnMode, all: o.OnAllLabels,
+		health: c.health}
 	c.queue = newQueue(o.Node, o.Now, func() { o.Report(partEvents, resultDropped) })
 	if o.OnFacts != nil {
 		c.health.expect(partPods)
 	}
 	if o.followsNode() {
 		c.health.expect(partNode)
+	}
+	for _, k := range o.Customs {
+		c.health.expect(k.Part)
 	}
 	return c, nil
 }
@@ -195,6 +206,9 @@ func (c *Client) Run(ctx context.Context) {
 	}
 	if c.o.followsNode() {
 		parts.Go(func() { c.follow(ctx, c.nodeFeed(), &nodeStore{node: c.node, ctx: ctx}) })
+	}
+	for _, k := range c.o.Customs {
+		parts.Go(func() { c.followCustom(ctx, k) })
 	}
 	parts.Go(func() { c.sendEvents(ctx) })
 	parts.Wait()

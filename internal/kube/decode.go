@@ -22,7 +22,9 @@ type object struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta // name, UID, version; of a Node also the labels that are read
 	pod               *podInfo
-	lent              LentNode // of a Node
+	lent              LentNode          // of a Node
+	allLabels         map[string]string // of a Node
+	custom            CustomObject
 }
 
 // podInfo is what is known of a pod.
@@ -79,7 +81,10 @@ func slimNode(raw []byte) (object, error) {
 	if mode, ok := n.Metadata.Annotations[AnnMode]; ok {
 		o.Annotations = map[string]string{AnnMode: mode}
 	}
-	o.Labels = map[string]string{}
+	o.Labels, o.allLabels = map[string]string{}, n.Metadata.Labels
+	if o.allLabels == nil {
+		o.allLabels = map[string]string{}
+	}
 	for k, v := range n.Metadata.Labels {
 		if strings.HasPrefix(k, labelPrefix) {
 			o.Labels[k] = v

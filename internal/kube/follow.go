@@ -23,6 +23,7 @@ import (
 type feed struct {
 	part     string
 	resource string
+	path     string // of a kind outside of the core group
 	selector fields.Selector
 	kind     string
 	slim     func([]byte) (object, error)
@@ -67,9 +68,12 @@ func (c *Client) request(f feed, o metav1.ListOptions) (*rest.Request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := l.core.Get().Resource(f.resource).MaxRetries(0).
-		SetHeader("Accept", runtime.ContentTypeJSON).
-		Param("fieldSelector", f.selector.String())
+	r := l.core.Get().MaxRetries(0).SetHeader("Accept", runtime.ContentTypeJSON)
+	if f.path != "" {
+		r = r.AbsPath(f.path)
+	} else {
+		r = r.Resource(f.resource).Param("fieldSelector", f.selector.String())
+	}
 	for name, value := range map[string]string{
 		"resourceVersion": o.ResourceVersion, "resourceVersionMatch": string(o.ResourceVersionMatch),
 		"continue": o.Continue,

@@ -136,6 +136,14 @@ func (h *health) state() string {
 	return strings.Join(why, "; ")
 }
 
+// Result is an error of a request as Report names it.
+func Result(err error) string {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return "conflict"
+	}
+	return classify(err)
+}
+
 // classify maps an error to a result of Report.
 func classify(err error) string {
 	var network net.Error

@@ -16,7 +16,9 @@ type node struct {
 	labels map[string]string // last reported; nil: never seen
 	lent   func(LentNode)    // nil: not used
 	mode   func(context.Context, string)
-	said   *string // the mode last reported; nil: never seen
+	all    func(map[string]string) // takes all labels; nil: not used
+	had    map[string]string       // all labels, last reported; nil: never seen
+	said   *string                 // the mode last reported; nil: never seen
 	uid    atomic.Pointer[types.UID]
 }
 
@@ -32,6 +34,10 @@ func (n *node) put(ctx context.Context, o *object) {
 	if said := o.Annotations[AnnMode]; n.mode != nil && (n.said == nil || *n.said != said) {
 		n.said = &said
 		n.mode(ctx, said)
+	}
+	if n.all != nil && (n.had == nil || !maps.Equal(n.had, o.allLabels)) {
+		n.had = o.allLabels
+		n.all(o.allLabels)
 	}
 	if n.take == nil {
 		return

@@ -1,9 +1,12 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -51,4 +54,16 @@ func (l *Lazy) Connect() (*rest.RESTClient, error) {
 	}
 	l.client, err = NewRaw(config)
 	return l.client, err
+}
+
+// AnotherUID is the API server's refusal of a patch that names another UID than the object's: it is a later object of
+// the same name.
+func AnotherUID(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
+		return c.Field == "metadata.uid"
+	})
 }

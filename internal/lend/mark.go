@@ -3,9 +3,7 @@ package lend
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/quietcore/quietcore/internal/kube"
 )
 
 // EvictionRequested is the pod condition by which a node's daemon asks for the eviction
@@ -128,21 +128,10 @@ func (s *Server) Mark(ctx context.Context, pod Pod, m Mark) error {
 	}
 	err = c.Patch(types.StrategicMergePatchType).AbsPath("/api/v1/namespaces", pod.Namespace, "pods", pod.Name,
 		"status").Param("fieldManager", FieldManager).MaxRetries(0).Body(patch).Do(ctx).Error()
-	if anotherUID(err) {
+	if kube.AnotherUID(err) {
 		return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, pod.Name, err)
 	}
 	return err
-}
-
-// anotherUID is the API server's refusal of a patch whose UID is not the pod's.
-func anotherUID(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
-		return false
-	}
-	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool {
-		return c.Field == "metadata.uid"
-	})
 }
 
 // PatchOf is a strategic merge patch of one condition. The API server refuses it for a

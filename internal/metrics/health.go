@@ -50,6 +50,7 @@ const (
 	FeatureKubelet   = "kubelet's configuration"
 	FeatureLending   = "lending"
 	FeatureLent      = "lent CPUs in the Node's status"
+	FeaturePolicy    = "QuietcorePolicy"
 	FeatureSpecs     = "specs of the cluster"
 	FeatureSystemd   = "systemd"
 	FeatureTopology  = "NodeResourceTopology"
@@ -72,6 +73,8 @@ func featureLabel(name string) string {
 		return "lending"
 	case FeatureLent:
 		return "lent_cpus"
+	case FeaturePolicy:
+		return "policy"
 	case FeatureSpecs:
 		return "cluster_specs"
 	case FeatureSystemd:
@@ -84,7 +87,7 @@ func featureLabel(name string) string {
 
 func featureNames() []string {
 	return []string{FeatureAPIServer, FeatureCgroups, FeatureCPI, FeatureDRA, FeatureKubelet, FeatureLending,
-		FeatureLent, FeatureSpecs, FeatureSystemd, FeatureTopology, other}
+		FeatureLent, FeaturePolicy, FeatureSpecs, FeatureSystemd, FeatureTopology, other}
 }
 
 type requirement struct {

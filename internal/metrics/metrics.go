@@ -52,12 +52,13 @@ func quotaSources() []string { return []string{"kubelet", "runtime", other} }
 func callResults() []string  { return []string{"ok", "error", "timeout"} }
 func saveResults() []string  { return []string{"ok", "error"} }
 func apiParts() []string {
-	return []string{"pods", "node", "events", "topology", lendingPart, evictionPart}
+	return []string{"pods", "node", "events", "topology", policiesPart, lendingPart, evictionPart}
 }
 
 const (
 	lendingPart  = "lending"
 	evictionPart = "eviction"
+	policiesPart = "policies"
 )
 
 // apiResults are the possible results of a request: only Events are dropped, and only a
@@ -67,7 +68,7 @@ func apiResults(what string) []string {
 	switch what {
 	case "events":
 		return append(results, "dropped")
-	case lendingPart, evictionPart:
+	case lendingPart, evictionPart, policiesPart:
 		return append(results, "conflict")
 	}
 	return results
@@ -294,9 +295,12 @@ func (m *Metrics) QuotaDrift(source string) { m.inc(m.enforced.quotaDrift, sourc
 func (m *Metrics) SystemdCall(result string) { m.inc(m.enforced.systemd, result) }
 
 // APIRequest counts a request to the API server about "pods", "node", "events",
-// "topology", "lending" or "eviction", with the result "ok", "error", "forbidden",
-// "notfound", "timeout", "dropped" (of events) or "conflict" (of the last two).
+// "topology", "policies" (their turns included), "lending" or "eviction", with the result "ok", "error",
+// "forbidden", "notfound", "timeout", "dropped" (of events) or "conflict" (of the last three).
 func (m *Metrics) APIRequest(what, result string) {
+	if what == "turns" {
+		what = policiesPart
+	}
 	if !slices.Contains(apiResults(what), result) {
 		result = "error"
 	}

@@ -40,7 +40,8 @@ type Stats struct {
 	RestartRequired int
 
 	Modes Modes
-	// Source is who says what the mode is: file, command or annotation. Undoing means that what was enforced before
+	// Source is who says what the mode is: file, policy, command or annotation. Undoing means that what was enforced
+	// before
 	// is still being undone.
 	Source  string
 	Undoing bool
@@ -155,8 +156,8 @@ func descs() stateDescs {
 			"Keys that the configuration file has changed and that wait for a restart: quietcore status names them."),
 		modes: desc("config_info", "Always 1. What the configuration lets the parts do now.",
 			"mode", "cpi", "reclaim", "suppression"),
-		mode: desc("mode_info", "Always 1. The mode in force, and who says so: file, command (quietcore mode) or "+
-			"annotation (of the Node).", "mode", "source"),
+		mode: desc("mode_info", "Always 1. The mode in force, and who says so: file, policy (a "+
+			"QuietcorePolicy), command (quietcore mode) or annotation (of the Node).", "mode", "source"),
 		undoing: desc("mode_undoing",
 			"1 while what was enforced before the mode became observe is still being undone."),
 		lending: lendingDesc(),

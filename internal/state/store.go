@@ -99,7 +99,7 @@ func Prepare(dir string) error {
 
 // ours are the files that the daemon keeps in its directory: this package's and those of its other
 // parts. Each has companions with longer names.
-var ours = []string{fileName, LearnedFile, TestsFile, IncidentsFile, LendingFile, ModeFile}
+var ours = []string{fileName, LearnedFile, TestsFile, IncidentsFile, LendingFile, ModeFile, PolicyFile}
 
 // Files of other programs in the state directory.
 const (
@@ -107,7 +107,8 @@ const (
 	TestsFile     = "tests.json" // what the detector by experiment learned, and its evidence
 	IncidentsFile = "incidents.db"
 	LendingFile   = "lending.json"
-	ModeFile      = "mode.json" // what was said of the mode beside the configuration
+	ModeFile      = "mode.json"   // what was said of the mode beside the configuration
+	PolicyFile    = "policy.json" // the QuietcorePolicy in force
 )
 
 // onlyOurs prevents a mistyped path, such as /var/lib, from being closed to every other user.

@@ -184,6 +184,7 @@ api: {{ $api }}
 pods: {{ and $api (not (eq (toString $k.pods) "false")) }}
 labels: {{ and $api (not (eq (toString $k.labels) "false")) }}
 events: {{ and $api (not (eq (toString $k.events) "false")) }}
+policy: {{ and $api (eq (toString $k.policy) "true") }}
 topology: {{ and $api (not (eq (toString $nrt.enabled) "false")) }}
 port: {{ if or (not $listen) (regexMatch $local $listen) }}0{{ else }}{{ regexFind "[0-9]+$" $listen }}{{ end }}
 auth: {{ and $listen (not (regexMatch $local $listen)) (ne (default "on" (default dict $c.metrics).auth) "off") | not | not }}

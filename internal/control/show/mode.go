@@ -62,7 +62,7 @@ func writeMode(o Options, m *control.Mode) error {
 // modeText is a mode in a line.
 func modeText(m *control.Mode) string {
 	by := map[string]string{
-		"file": "by the configuration", "command": "by `quietcore mode`",
+		"file": "by the configuration", "policy": "by the QuietcorePolicy in force", "command": "by `quietcore mode`",
 		"annotation": "by the Node's annotation quietcore.dev/mode",
 	}[m.Source]
 	text := "mode " + m.Mode + ", " + by

@@ -136,6 +136,9 @@ func notes(s *control.Status) []string {
 	if m := s.Mode; m != nil && (m.Mode != "enforce" || m.Source != "file" || m.Resuming) {
 		list = append(list, modeText(m))
 	}
+	if p := s.Policy; p != nil {
+		list = append(list, policyText(p))
+	}
 	if s.Unseen != "" {
 		list = append(list, metrics.FeatureCgroups+": "+s.Unseen)
 	}
@@ -175,6 +178,28 @@ func notes(s *control.Status) []string {
 		list = append(list, metrics.FeatureSpecs+": "+why)
 	}
 	return list
+}
+
+// policyText is what is in force, and what is to be, in a line.
+func policyText(p *control.FollowedPolicy) string {
+	text := "no QuietcorePolicy is in force"
+	if p.Applied != "" {
+		text = fmt.Sprintf("policy %s, revision %d, is in force", printable.Text(p.Applied), p.AppliedRevision)
+	}
+	if p.Policy != "" && (p.Policy != p.Applied || p.Revision != p.AppliedRevision) {
+		text += fmt.Sprintf("; policy %s, revision %d, is to follow", printable.Text(p.Policy), p.Revision)
+	}
+	switch p.State {
+	case "Applied", "File":
+	case "Unknown":
+		text += "; the API server has not said which is to be"
+	default:
+		text += " (" + p.State + ")"
+	}
+	if p.Why != "" {
+		text += ": " + printable.Text(p.Why)
+	}
+	return text
 }
 
 func quotaText(c script.State) string {

@@ -115,6 +115,9 @@ func (p *Plane) Restart(more ...string) {
 	})
 }
 
+// Stop ends the API server; its data stay for Restart.
+func (p *Plane) Stop() { p.stop() }
+
 // write makes a file of the plane's, and returns its path.
 func (p *Plane) write(name, text string) string {
 	p.t.Helper()
