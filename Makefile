@@ -203,9 +203,13 @@ chart: setup-test ## lint, render, kubeconform and helm-unittest the chart, judg
 	cd hack/image && $(GO) test -count=1 ./...
 	cd hack/release && $(GO) test -count=1 ./...
 
+.PHONY: push
+push: image ## push bin/quietcore-image.tar, and the chart that runs it, to REGISTRY, such as 127.0.0.1:5000/quietcore: unsigned, for trials
+	cd hack/release && $(GO) run . push -version $(VERSION) -registry $(REGISTRY)
+
 .PHONY: release release-twice release-smoke licences vulncheck vulncheck-scheduler changelog
-release: ## make VERSION (v0.1.0) of HEAD in dist/: binaries, images, chart, notices, bills of materials, changelog, checksums
-	cd hack/release && $(GO) run . build -version $(VERSION) -o ../../dist
+release: ## make VERSION (v0.1.0) of HEAD in dist/, for REGISTRY (HOST/PATH): binaries, images, chart, notices, bills of materials, changelog, checksums
+	cd hack/release && $(GO) run . build -version $(VERSION) -registry '$(REGISTRY)' -o ../../dist
 release-twice: ## build HEAD twice in different surroundings and compare; minutes
 	cd hack/release && $(GO) run . twice
 release-smoke: ## the short form of it

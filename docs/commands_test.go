@@ -193,6 +193,7 @@ var byHand = map[string]string{
 	"test-experiment":     "needs a host that nobody loads; test-interference plays the same circle",
 	"test-proof":          "test has the quick proofs",
 	"release":             "release-smoke makes two",
+	"push":                "takes a registry; hack/release tests it with one",
 	"release-twice":       "takes syft; release-smoke is its short form",
 	"vulncheck-scheduler": "vulncheck of the packages of Kubernetes: minutes",
 	"quality-scheduler":   "test-scheduler plays 20 of its clusters",

@@ -50,6 +50,7 @@ func Check(ctx context.Context, dist string, lacks Lacks, out io.Writer) error {
 	}
 	for name, check := range map[string]func(dist, version string) error{
 		manualName: checkManual, chartArchive(said.Version): checkChart, changelogName: checkChangelog,
+		krewManifest: checkKrew,
 	} {
 		if err := check(dist, said.Version); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -258,7 +259,7 @@ func (p product) checkImage(dist, version string) error {
 	if err != nil {
 		return err
 	}
-	if len(top.Manifests) != 1 || !strings.HasSuffix(top.Manifests[0].Annotations["io.containerd.image.name"], ":"+
+	if len(top.Manifests) != 1 || !strings.HasSuffix(top.Manifests[0].Annotations[nameOfImage], ":"+
 		version) {
 		return fmt.Errorf("it holds %d images, want one with the tag %s", len(top.Manifests), version)
 	}
@@ -342,17 +343,22 @@ func untar(r io.Reader) (map[string][]byte, error) {
 	}
 }
 
-func checkManual(dist, _ string) error {
-	f, err := os.Open(filepath.Join(dist, manualName))
+// unpack returns the files of a tar.gz by name.
+func unpack(name string) (map[string][]byte, error) {
+	f, err := os.Open(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer f.Close()
 	zipped, err := gzip.NewReader(f)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("%s: %w", filepath.Base(name), err)
 	}
-	files, err := untar(zipped)
+	return untar(zipped)
+}
+
+func checkManual(dist, _ string) error {
+	files, err := unpack(filepath.Join(dist, manualName))
 	if err != nil {
 		return err
 	}
@@ -368,7 +374,8 @@ func checkManual(dist, _ string) error {
 	return nil
 }
 
-// checkChart: its image is this release's by default.
+// checkChart: its images are this release's by default. Where it names a registry, the archives have the same name, and
+// it asks for their digests.
 func checkChart(dist, version string) error {
 	c, err := loader.LoadFile(filepath.Join(dist, chartArchive(version)))
 	if err != nil {
@@ -380,11 +387,70 @@ func checkChart(dist, version string) error {
 	if c.Metadata.Version != strings.TrimPrefix(version, "v") || c.Metadata.AppVersion != version {
 		return fmt.Errorf("it is version %s of %s, want %s", c.Metadata.Version, c.Metadata.AppVersion, version)
 	}
-	image, _ := c.Values["image"].(map[string]any)
-	if tag, _ := image["tag"].(string); tag != "" {
-		return fmt.Errorf("values.yaml sets image.tag to %q, so that the chart would not run %s", tag, version)
+	scheduler, _ := c.Values["scheduler"].(map[string]any)
+	for program, values := range map[string]any{
+		build.Daemon().Name: c.Values["image"], build.Scheduler().Name: scheduler["image"],
+	} {
+		image, _ := values.(map[string]any)
+		if tag, _ := image["tag"].(string); tag != "" {
+			return fmt.Errorf("values.yaml sets the tag of %s to %q, so that the chart would not run %s", program, tag,
+				version)
+		}
+		repository, _ := image["repository"].(string)
+		if err := checkPin(dist, program, repository+":"+version, c.Metadata.Annotations[pinPrefix+program]); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// checkPin: what the chart asks for is in the archive.
+func checkPin(dist, program, reference, pin string) error {
+	named := strings.Contains(reference, "/")
+	switch {
+	case !named && pin == "":
+		return nil // no registry
+	case named != (pin != ""):
+		return fmt.Errorf("it runs %s and asks for digest %q: a name with a registry has one, and no other", reference, pin)
+	}
+	top, err := topOf(filepath.Join(dist, program+imageSuffix))
+	if err != nil {
+		return err
+	}
+	if pin != top.Digest.String() || reference != top.Annotations[nameOfImage] {
+		return fmt.Errorf("it runs %s@%s, and %s is %s@%s", reference, pin, program+imageSuffix,
+			top.Annotations[nameOfImage], top.Digest)
+	}
+	return nil
+}
+
+// nameOfImage is where containerd reads the whole name of an image in an archive.
+const nameOfImage = "io.containerd.image.name"
+
+// topOf is what an archive of an image says of it, with its digest.
+func topOf(archive string) (v1.Descriptor, error) {
+	f, err := os.Open(archive)
+	if err != nil {
+		return v1.Descriptor{}, err
+	}
+	defer f.Close()
+	for files := tar.NewReader(f); ; {
+		h, err := files.Next()
+		if err != nil {
+			return v1.Descriptor{}, fmt.Errorf("%s: index.json: %w", filepath.Base(archive), err)
+		}
+		if h.Name != "index.json" {
+			continue
+		}
+		index, err := v1.ParseIndexManifest(files)
+		if err == nil && len(index.Manifests) != 1 {
+			err = fmt.Errorf("it has %d images, want one", len(index.Manifests))
+		}
+		if err != nil {
+			return v1.Descriptor{}, fmt.Errorf("%s: %w", filepath.Base(archive), err)
+		}
+		return index.Manifests[0], nil
+	}
 }
 
 func checkChangelog(dist, version string) error {

@@ -7,6 +7,7 @@
 //	go run . licences                                what is linked, and under which licence
 //	go run . changelog -version v0.1.0               what changed since the version before; -write puts it into
 //	                                                 CHANGELOG.md
+//	go run . push -registry HOST/PATH                the image of bin/ and the chart of the working tree, for trials
 //	go run . vulncheck                               known vulnerabilities in what is called
 //
 // A release is one of a commit: the commit is exported and built from there, so what is
@@ -62,9 +63,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	commands := map[string]func(context.Context, []string, io.Writer) error{
 		"build": buildCommand, "check": checkCommand, "twice": twiceCommand,
 		"licences": licencesCommand, "changelog": changelogCommand, "vulncheck": vulncheckCommand,
+		"push": pushCommand,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return usage("say what to do: build, check, twice, licences, changelog or vulncheck")
+		return usage("say what to do: build, check, twice, licences, changelog, vulncheck or push")
 	}
 	return commands[args[0]](ctx, args[1:], out)
 }
@@ -101,8 +103,8 @@ func buildCommand(ctx context.Context, args []string, out io.Writer) error {
 	r := Release{}
 	flags.StringVar(&r.Version, "version", "", "the version, such as v0.1.0")
 	flags.StringVar(&r.Commit, "commit", "HEAD", "what is released")
-	flags.StringVar(&r.Image, "image", "quietcore", "name of the image, without tag; the scheduler's is the same "+
-		"with -scheduler")
+	flags.StringVar(&r.Registry, "registry", "", "where images and chart will be published, such as REGISTRY/PROJECT: "+
+		"the chart then runs REGISTRY/PROJECT/quietcore by its digest")
 	flags.StringVar(&r.Cache, "cache", "", "compile with what is in this cache, instead of Go's own")
 	r.Lacks.flags(flags)
 	dist := flags.String("o", "../../dist", "the folder to make; a release that is there is replaced")

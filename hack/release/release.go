@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/Masterminds/semver/v3"
+	"github.com/google/go-containerregistry/pkg/name"
 
 	"github.com/quietcore/quietcore/hack/image/build"
 	"github.com/quietcore/quietcore/hack/image/licences"
@@ -21,13 +22,16 @@ import (
 
 // Release is what is made of a commit.
 type Release struct {
-	Source  string // the repository
-	Commit  string // anything git understands
-	Version string
-	Image   string // its name
-	Cache   string // of compiled packages; empty: Go's
-	Lacks   Lacks  // what makes it none yet
+	Source   string // the repository
+	Commit   string // anything git understands
+	Version  string
+	Registry string // where images and chart will be, such as REGISTRY/PROJECT; empty: nowhere
+	Cache    string // of compiled packages; empty: Go's
+	Lacks    Lacks  // what makes it none yet
 }
+
+// made is an image of a release: its name without tag, and the digest of its index.
+type made struct{ program, name, digest string }
 
 // Lacks are what a trial leaves out, since much has to be compiled for it.
 type Lacks struct {
@@ -44,13 +48,13 @@ type product struct {
 }
 
 func (l Lacks) products() []product {
-	daemon := product{build.Daemon(), []string{"quietcore", "kubectl-quietcore"}, "quietcore-image.tar",
+	daemon := product{build.Daemon(), []string{"quietcore", "kubectl-quietcore"}, "quietcore" + imageSuffix,
 		licences.Notice}
 	if l.Scheduler {
 		return []product{daemon}
 	}
 	s := build.Scheduler()
-	return []product{daemon, {s, []string{s.Name}, s.Name + "-image.tar", s.Name + "-" + licences.Notice}}
+	return []product{daemon, {s, []string{s.Name}, s.Name + imageSuffix, s.Name + "-" + licences.Notice}}
 }
 
 // binaryName is a binary's file in a release.
@@ -60,6 +64,7 @@ func binaryName(command, platform string) string {
 
 const (
 	manualName    = "quietcore-man-completions.tar.gz"
+	imageSuffix   = "-image.tar"
 	sumsName      = "SHA256SUMS"
 	changelogName = "CHANGELOG.md"
 )
@@ -68,6 +73,9 @@ const (
 // images with their names.
 func (r Release) Build(ctx context.Context, dist string) ([]string, error) {
 	if err := checkVersion(r.Version); err != nil {
+		return nil, err
+	}
+	if err := checkRegistry(r.Registry); err != nil {
 		return nil, err
 	}
 	if err := replaceable(dist); err != nil {
@@ -85,25 +93,25 @@ func (r Release) Build(ctx context.Context, dist string) ([]string, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(work)
-	made := filepath.Join(work, "dist")
-	if err := os.Mkdir(made, 0o755); err != nil {
+	whole := filepath.Join(work, "dist")
+	if err := os.Mkdir(whole, 0o755); err != nil {
 		return nil, err
 	}
 	source, err := r.export(ctx, filepath.Join(work, "source"))
 	if err != nil {
 		return nil, err
 	}
-	images, err := r.fill(ctx, source, made)
+	images, err := r.fill(ctx, source, whole)
 	if err != nil {
 		return nil, err
 	}
-	if err := writeSums(made); err != nil {
+	if err := writeSums(whole); err != nil {
 		return nil, err
 	}
 	if err := os.RemoveAll(dist); err != nil {
 		return nil, err
 	}
-	return images, os.Rename(made, dist)
+	return images, os.Rename(whole, dist)
 }
 
 // checkVersion wants a version that git, Helm and a registry's tags have in common.
@@ -111,6 +119,19 @@ func checkVersion(version string) error {
 	v, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
 	if err != nil || !strings.HasPrefix(version, "v") || v.Metadata() != "" {
 		return usage("version %q must be like v1.2.3 or v1.2.3-rc.1", version)
+	}
+	return nil
+}
+
+// checkRegistry wants what an image's name and a chart's reference begin with, or nothing.
+func checkRegistry(registry string) error {
+	if registry == "" {
+		return nil
+	}
+	host, _, _ := strings.Cut(registry, "/")
+	_, err := name.NewRepository(registry+"/quietcore", name.StrictValidation)
+	if err != nil || strings.Contains(registry, "://") || host != "localhost" && !strings.ContainsAny(host, ".:") {
+		return usage("registry %q must be HOST or HOST/PATH, without scheme and tag", registry)
 	}
 	return nil
 }
@@ -174,32 +195,40 @@ func (r Release) export(ctx context.Context, dir string) (build.Source, error) {
 
 // fill makes everything but the checksums.
 func (r Release) fill(ctx context.Context, source build.Source, dist string) (images []string, err error) {
+	pins := pins{registry: r.Registry}
 	for _, p := range r.Lacks.products() {
 		image, err := r.make(ctx, source, p, dist)
 		if err != nil {
 			return nil, err
 		}
-		images = append(images, image)
+		pins.images = append(pins.images, image)
+		images = append(images, image.digest+" "+image.name+":"+r.Version)
 	}
 	if err := writeManual(ctx, source, dist); err != nil {
 		return nil, err
 	}
-	if err := packChart(source, filepath.Join(source.Dir, "charts", "quietcore"), dist); err != nil {
+	if err := writeKrew(source, dist); err != nil {
+		return nil, err
+	}
+	if err := packChart(source, filepath.Join(source.Dir, "charts", "quietcore"), dist, pins); err != nil {
 		return nil, err
 	}
 	return images, r.writeChangelog(ctx, source, filepath.Join(dist, changelogName))
 }
 
 // make makes the binaries and the image of a product, and says what the image is called.
-func (r Release) make(ctx context.Context, source build.Source, p product, dist string) (string, error) {
-	name := r.Image + strings.TrimPrefix(p.Name, build.Daemon().Name)
+func (r Release) make(ctx context.Context, source build.Source, p product, dist string) (made, error) {
+	name := p.Name
+	if r.Registry != "" {
+		name = r.Registry + "/" + p.Name
+	}
 	img := build.Image{Source: source, Program: p.Program, Name: name}
 	for _, platform := range build.Platforms() {
 		for _, c := range p.commands {
 			binary := binaryName(c, platform)
 			path := filepath.Join(dist, binary)
 			if err := source.Compile(ctx, platform, build.Program{Name: c, Module: p.Module}, path); err != nil {
-				return "", err
+				return made{}, err
 			}
 			if c == p.Name {
 				img.Binaries = append(img.Binaries, build.Binary{Platform: platform, Path: path})
@@ -208,16 +237,16 @@ func (r Release) make(ctx context.Context, source build.Source, p product, dist 
 				continue
 			}
 			if err := writeBills(ctx, source, dist, binary); err != nil {
-				return "", err
+				return made{}, err
 			}
 		}
 	}
 	var err error
 	if img.Parts, err = licences.Of(ctx, filepath.Join(source.Dir, p.Module)); err != nil {
-		return "", err
+		return made{}, err
 	}
 	if img.Texts, err = licences.Texts(source.Dir, img.Parts); err != nil {
-		return "", err
+		return made{}, err
 	}
 	for _, t := range img.Texts {
 		to := t.Name
@@ -225,11 +254,11 @@ func (r Release) make(ctx context.Context, source build.Source, p product, dist 
 			to = p.notices
 		}
 		if err := os.WriteFile(filepath.Join(dist, to), t.Data, 0o644); err != nil {
-			return "", err
+			return made{}, err
 		}
 	}
 	digest, err := img.Write(filepath.Join(dist, p.image))
-	return digest + " " + name + ":" + r.Version, err
+	return made{p.Name, name, digest}, err
 }
 
 // hostBinary is the one of this machine's architecture, which says what the others say.

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -17,9 +14,14 @@ import (
 	"testing"
 	"time"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/quietcore/quietcore/hack/image/build"
 	"github.com/quietcore/quietcore/hack/image/licences"
 )
+
+// values are those of its chart.
+const values = "image:\n  repository: quietcore # without tag\n  tag: \"\"\n"
 
 // small is a repository with what a release is made of, which compiles in a second.
 func small(t *testing.T) string {
@@ -64,7 +66,7 @@ func main() {
 			"println(version) }\n",
 		"charts/quietcore/Chart.yaml": "apiVersion: v2\nname: quietcore\nversion: 0.0.1\nappVersion: " +
 			"0.0.1\ndescription: a chart\n",
-		"charts/quietcore/values.yaml":           "image: {tag: \"\"} # a comment\n",
+		"charts/quietcore/values.yaml":           values,
 		"charts/quietcore/.helmignore":           "*.bak\n",
 		"charts/quietcore/old.bak":               "not packed\n",
 		"charts/quietcore/templates/object.yaml": "kind: ConfigMap\n",
@@ -106,7 +108,7 @@ func commit(t *testing.T, dir, subject string) {
 func draft(t *testing.T, source, version string) string {
 	t.Helper()
 	dist := filepath.Join(t.TempDir(), "dist")
-	if _, err := (Release{Source: source, Commit: "HEAD", Version: version, Image: "quietcore",
+	if _, err := (Release{Source: source, Commit: "HEAD", Version: version,
 		Lacks: Lacks{Bills: true}}).Build(context.Background(), dist); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +140,7 @@ func TestRelease(t *testing.T) {
 	}
 	chart := contents(t, filepath.Join(dist, "quietcore-1.2.3.tgz"))
 	if _, ok := chart["quietcore/old.bak"]; ok ||
-		chart["quietcore/values.yaml"] != "image: {tag: \"\"} # a comment\n" || len(chart) != 4 {
+		chart["quietcore/values.yaml"] != values || len(chart) != 4 {
 		t.Errorf("the chart holds %q", chart)
 	}
 	log, err := os.ReadFile(filepath.Join(dist, changelogName))
@@ -176,7 +178,7 @@ func TestStepsOfThePage(t *testing.T) {
 	const version = "v0.1.0" // the page's
 	dist := draft(t, small(t), version)
 	if err := packChart(build.Source{Version: version, Date: time.Unix(1700000000, 0)}, "../../charts/quietcore",
-		dist); err != nil {
+		dist, pins{}); err != nil {
 		t.Fatal(err)
 	}
 	sumsAgain(t, dist)
@@ -220,30 +222,15 @@ func helm(t *testing.T) string {
 // contents is a tar.gz's files.
 func contents(t *testing.T, name string) map[string]string {
 	t.Helper()
-	f, err := os.Open(name)
+	files, err := unpack(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
-	zipped, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
+	texts := map[string]string{}
+	for name, data := range files {
+		texts[name] = string(data)
 	}
-	files := map[string]string{}
-	for r := tar.NewReader(zipped); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return files
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[h.Name] = string(text)
-	}
+	return texts
 }
 
 // TestCheck: each thing that can be wrong with a release is found.
@@ -294,6 +281,30 @@ func TestCheck(t *testing.T) {
 			withoutLicences(t, dist)
 			sumsAgain(t, dist)
 		}, "the bill of materials has no licence of stdlib"},
+		"a plugin for krew that is not the binary": {func(t *testing.T, dist string) {
+			binary := []packed{{plugin, 0o755, []byte("another")}, {"LICENSE", 0o644, []byte("do as you like\n")}}
+			if err := pack(filepath.Join(dist, krewArchive("linux/arm64")), time.Unix(0, 0), binary); err != nil {
+				t.Fatal(err)
+			}
+			manifest, err := manifestOfKrew(dist, "v1.2.3")
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := yaml.Marshal(manifest)
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(dist, krewManifest), string(text))
+			sumsAgain(t, dist)
+		}, "kubectl-quietcore in kubectl-quietcore-linux-arm64.tar.gz is not kubectl-quietcore-linux-arm64"},
+		"krew's manifest of another archive": {func(t *testing.T, dist string) {
+			text := contents(t, filepath.Join(dist, krewArchive("linux/amd64")))
+			if err := pack(filepath.Join(dist, krewArchive("linux/amd64")), time.Unix(0, 0), []packed{
+				{plugin, 0o755, []byte(text[plugin])}, {"LICENSE", 0o644, []byte(text["LICENSE"])}}); err != nil {
+				t.Fatal(err)
+			}
+			sumsAgain(t, dist)
+		}, "quietcore.yaml: it is not the manifest of the archives"},
 		"another version's changelog": {func(t *testing.T, dist string) {
 			write(t, filepath.Join(dist, changelogName), "## v1.2.4 - 2026-01-01\n")
 			sumsAgain(t, dist)
@@ -378,7 +389,7 @@ func TestRefused(t *testing.T) {
 		"a folder of others": {version: "v1.2.3", dist: full, says: "no release that could be replaced"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := Release{Source: source, Commit: test.commit, Version: test.version, Image: "quietcore",
+			r := Release{Source: source, Commit: test.commit, Version: test.version,
 				Lacks: Lacks{Bills: true}}
 			if r.Commit == "" {
 				r.Commit = "HEAD"

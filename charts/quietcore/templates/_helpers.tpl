@@ -43,15 +43,21 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "quietcore.image" -}}
-{{- include "quietcore.imageOf" (dict "root" . "image" .Values.image) -}}
+{{- include "quietcore.imageOf" (dict "root" . "image" .Values.image "program" "quietcore") -}}
 {{- end -}}
 
+{{/* A published chart has the digests of its images as annotations. They hold for its own tag, not for one that is set. */}}
 {{- define "quietcore.imageOf" -}}
 {{- with .image -}}
 {{- if .digest -}}
 {{ .repository }}@{{ .digest }}
+{{- else if .tag -}}
+{{ .repository }}:{{ .tag }}
 {{- else -}}
-{{ .repository }}:{{ default $.root.Chart.AppVersion .tag }}
+{{ .repository }}:{{ $.root.Chart.AppVersion }}
+{{- with index (default dict $.root.Chart.Annotations) (printf "digest.quietcore.dev/%s" $.program) -}}
+@{{ . }}
+{{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
