@@ -152,7 +152,7 @@ e2e-scheduler: setup-vm ## the chart installed with its scheduler: a leader, a p
 .PHONY: e2e-kubernetes-smoke
 e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read, claims
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only $(KUBERNETES_SMOKE)
-	bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) test -count=1 -run TestRealAPIServer ./internal/lend ./internal/dra/driver ./internal/rollout/agent ./internal/daemon
+	bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) test -count=1 -run TestRealAPIServer ./internal/lend ./internal/dra/driver ./internal/rollout/agent ./internal/daemon ./internal/fleet
 
 .PHONY: setup-test setup-vm
 setup-test:
