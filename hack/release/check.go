@@ -397,7 +397,8 @@ func checkChart(dist, version string) error {
 				version)
 		}
 		repository, _ := image["repository"].(string)
-		if err := checkPin(dist, program, repository+":"+version, c.Metadata.Annotations[pinPrefix+program]); err != nil {
+		pin := c.Metadata.Annotations[pinPrefix+program]
+		if err := checkPin(dist, program, repository+":"+version, pin); err != nil {
 			return err
 		}
 	}
@@ -411,7 +412,8 @@ func checkPin(dist, program, reference, pin string) error {
 	case !named && pin == "":
 		return nil // no registry
 	case named != (pin != ""):
-		return fmt.Errorf("it runs %s and asks for digest %q: a name with a registry has one, and no other", reference, pin)
+		return fmt.Errorf("it runs %s and asks for digest %q: a name with a registry has one, and no other",
+			reference, pin)
 	}
 	top, err := topOf(filepath.Join(dist, program+imageSuffix))
 	if err != nil {

@@ -293,6 +293,6 @@ func collect(source, version, registry, dir string) error {
 		}
 		pins.images = append(pins.images, made{program, registry + "/" + program, top.Digest.String()})
 	}
-	return packChart(build.Source{Version: version, Date: time.Unix(0, 0)}, filepath.Join(source, "charts", "quietcore"),
-		dir, pins)
+	chart := filepath.Join(source, "charts", "quietcore")
+	return packChart(build.Source{Version: version, Date: time.Unix(0, 0)}, chart, dir, pins)
 }
