@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 )
@@ -177,6 +178,25 @@ type Outcome struct {
 	Before  float64 `json:"before,omitempty"`
 	After   float64 `json:"after,omitempty"`
 	Samples int     `json:"samples,omitempty"`
+}
+
+// Arms names what the outcome compares. An action is compared with what was before it; the outcome of an experiment is
+// what its coin chose between, window by window.
+func (i *Incident) Arms() (first, second string) {
+	if i.Judged() != nil {
+		return "left alone", "throttled"
+	}
+	return "before", "after"
+}
+
+// Judged is the experiment that the outcome is of: the last that ended; nil: none did.
+func (i *Incident) Judged() *Experiment {
+	for n := range slices.Backward(i.Experiments) {
+		if i.Experiments[n].Result != "" {
+			return &i.Experiments[n]
+		}
+	}
+	return nil
 }
 
 // Point is one sample. In JSON it is [seconds, value].

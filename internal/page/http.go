@@ -313,6 +313,12 @@ type detail struct {
 	Result   string          `json:"result"`
 	Before   float64         `json:"before,omitempty"`
 	After    float64         `json:"after,omitempty"`
+	Arms     [2]string       `json:"arms"` // what Before and After are called
+}
+
+func arms(i *incidents.Incident) [2]string {
+	first, second := i.Arms()
+	return [2]string{first, second}
 }
 
 // detailBeside is who ran beside the victim, and where.
@@ -349,7 +355,7 @@ func detailOf(i *incidents.Incident) detail {
 		ID: i.ID, At: i.At, Victim: subject(i.Victim), Job: name(i.Victim.JobName()), CPUs: name(i.Victim.CPUs),
 		CPI: finite(i.CPI), Mean: finite(i.Spec.Mean),
 		Limit: finite(i.Threshold), Verdict: name(i.Verdict), Why: clip(i.Why), Result: name(i.Outcome.Result),
-		Before: finite(i.Outcome.Before), After: finite(i.Outcome.After),
+		Before: finite(i.Outcome.Before), After: finite(i.Outcome.After), Arms: arms(i),
 		Suspects: []detailSuspect{}, Actions: []detailAction{}, Resource: name(i.Evidence.Lacked()),
 		Beside: besideOf(i.Evidence),
 	}

@@ -219,7 +219,8 @@ func verdict(i *incidents.Incident) string {
 	if i.Outcome.Result != "" {
 		s += "; " + i.Outcome.Result
 		if i.Outcome.Before > 0 && i.Outcome.After > 0 {
-			s += fmt.Sprintf(": mean CPI %s before, %s after", num(i.Outcome.Before), num(i.Outcome.After))
+			first, second := i.Arms()
+			s += fmt.Sprintf(": mean CPI %s %s, %s %s", num(i.Outcome.Before), first, num(i.Outcome.After), second)
 		}
 	}
 	return s
@@ -404,34 +405,51 @@ func mostCPI(i *incidents.Incident) float64 {
 	return max(most, min(values[len(values)-1], reach))
 }
 
-// effect draws the mean CPI before the first action and from then on.
+// effect draws the mean CPI before the first action and from then on. That of an experiment has its arms over all
+// windows of its coins, where they lie between one another.
 func (d *drawing) effect(y scale) {
 	o := d.i.Outcome
-	if o.Before <= 0 || o.After <= 0 || len(d.i.Actions) == 0 {
+	if o.Before <= 0 || o.After <= 0 {
 		return
 	}
-	first, last := math.Inf(1), math.Inf(-1)
-	for _, a := range d.i.Actions {
-		first, last = min(first, d.seconds(a.From)), max(last, d.seconds(a.End()))
-	}
-	if first <= d.x.low || first >= d.x.high {
-		return
-	}
-	segment := func(from, to, v float64, name, anchor string) {
-		x1, x2 := d.x.clamped(from), d.x.clamped(to)
-		d.printf(`<line class="effect" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x1, x2, y.at(v), y.at(v))
-		x, line := x1+4, y.at(v)-8
-		if anchor == "end" {
-			x = x2 - 4
-			if x1-left > 130 { // next to the line it covers no sample
-				x, line = x1-8, y.at(v)+4
-			}
+	first, second := d.i.Arms()
+	if x := d.i.Judged(); x != nil {
+		if n := len(x.Coins); n > 0 {
+			from, to := x.Coins[0].Offset.Seconds(), (x.Coins[n-1].Offset + x.Coins[n-1].Length).Seconds()
+			d.mean(y, from, to, effectLine{o.Before, first + ": mean", "start"})
+			d.mean(y, from, to, effectLine{o.After, second + ": mean", "start"})
 		}
-		d.printf(`<text class="halo" x="%.1f" y="%.1f" text-anchor="%s">%s %s</text>`+"\n", x, line, anchor, name,
-			num(v))
+		return
 	}
-	segment(max(d.x.low, first-300), first, o.Before, "before: mean", "end")
-	segment(first, last, o.After, "after: mean", "start")
+	begin, end := math.Inf(1), math.Inf(-1)
+	for _, a := range d.i.Actions {
+		begin, end = min(begin, d.seconds(a.From)), max(end, d.seconds(a.End()))
+	}
+	if begin <= d.x.low || begin >= d.x.high {
+		return
+	}
+	d.mean(y, max(d.x.low, begin-300), begin, effectLine{o.Before, first + ": mean", "end"})
+	d.mean(y, begin, end, effectLine{o.After, second + ": mean", "start"})
+}
+
+// effectLine is a mean CPI and its name, which is at the start or the end of the line.
+type effectLine struct {
+	value        float64
+	name, anchor string
+}
+
+func (d *drawing) mean(y scale, from, to float64, l effectLine) {
+	x1, x2 := d.x.clamped(from), d.x.clamped(to)
+	d.printf(`<line class="effect" x1="%.1f" x2="%.1f" y1="%.1f" y2="%.1f"/>`, x1, x2, y.at(l.value), y.at(l.value))
+	x, line := x1+4, y.at(l.value)-8
+	if l.anchor == "end" {
+		x = x2 - 4
+		if x1-left > 130 { // next to the line it covers no sample
+			x, line = x1-8, y.at(l.value)+4
+		}
+	}
+	d.printf(`<text class="halo" x="%.1f" y="%.1f" text-anchor="%s">%s %s</text>`+"\n", x, line, l.anchor, l.name,
+		num(l.value))
 }
 
 func (d *drawing) usage() {

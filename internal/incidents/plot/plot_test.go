@@ -156,9 +156,15 @@ func TestCoins(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"coins: video/main, e-value 236", "coins: index/main, e-value 0.14",
-		"shop/Deployment/video/main: throttled, probability of throttling 0.5"} {
+		"shop/Deployment/video/main: throttled, probability of throttling 0.5", "left alone: mean 3.21",
+		"throttled: mean 1.72", "mean CPI 3.21 left alone, 1.72 throttled"} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the picture does not say %q", want)
+		}
+	}
+	for _, wrong := range []string{"before", "after"} {
+		if strings.Contains(svg, wrong) {
+			t.Errorf("the picture says %q of windows that lie between one another", wrong)
 		}
 	}
 	for _, want := range []string{"<h2>Experiments</h2>", "guilty", "innocent", "3.21", "1 of 3 throttled"} {

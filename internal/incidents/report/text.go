@@ -116,8 +116,9 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 		line("experiment", "%s", experimentText(&x))
 	}
 	if o := i.Outcome; o.Result != "" {
-		line("outcome", "%s: mean CPI %s before, %s after, %d samples", o.Result, twoDigits(o.Before),
-			twoDigits(o.After), o.Samples)
+		first, second := i.Arms()
+		line("outcome", "%s: mean CPI %s %s, %s %s, %d samples", o.Result, twoDigits(o.Before), first,
+			twoDigits(o.After), second, o.Samples)
 	}
 	writeBeside(w, columns, i.Evidence)
 	if len(i.Suspects) == 0 {

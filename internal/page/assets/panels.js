@@ -183,7 +183,7 @@ export class Panels {
 
   incident(i) {
     const base = `/incidents/${encodeURIComponent(i.id)}`;
-    const effect = i.before ? `${i.result}: CPI ${number(i.before)} before, ${number(i.after)} after` : i.result;
+    const effect = i.before ? `${i.result}: CPI ${number(i.before)} ${i.arms[0]}, ${number(i.after)} ${i.arms[1]}` : i.result;
     return [
       make("h3", {}, `Incident of ${moment(Date.parse(i.at))}: ${i.victim}`),
       make("img", { src: base + ".svg", alt: `CPI of ${i.victim} and the use of its suspects over time`, width: 1000, height: 480 }),
