@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -42,43 +41,12 @@ func sourceFlags(cmd *cobra.Command, s *report.Source) {
 	_ = cmd.MarkFlagFilename("database", "db") // it exists: defined above
 }
 
-func filterFlags(cmd *cobra.Command, f *report.Filter) {
-	cmd.Flags().StringVar(&f.SinceText, "since", "", "TIME of the oldest")
-	cmd.Flags().StringVar(&f.UntilText, "until", "", "TIME before which the newest is")
-	cmd.Flags().StringVar(&f.Victim, "victim", "", "JOB that was disturbed")
-	cmd.Flags().StringVar(&f.Antagonist, "antagonist", "", "JOB that was blamed")
-	for _, name := range []string{"since", "until"} {
-		cli.Completes(cmd, name, "1h", "24h", "7d", "30d")
-	}
-}
-
 func newIncidentsList() *cobra.Command {
 	var s report.Source
-	var f report.Filter
-	verdicts := []string{incidents.None, incidents.Observe, incidents.Test, incidents.Cap, incidents.Move}
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list incidents, the newest first",
-		Args:  cli.NoArgs,
-	}
+	cmd := report.ListCommand(func(cmd *cobra.Command, f incidents.Filter, format string) error {
+		return report.List(cmd.Context(), &s, f, report.Output{To: cmd.OutOrStdout(), Format: format})
+	})
 	sourceFlags(cmd, &s)
-	filterFlags(cmd, &f)
-	cmd.Flags().StringVar(&f.Verdict, "verdict", "", fmt.Sprintf("what followed: one of %v", verdicts))
-	cmd.Flags().BoolVar(&f.Active, "active", false, "only those with a cap in force")
-	cmd.Flags().IntVar(&f.Limit, "limit", 50, "at most so many; 0: all")
-	cli.Completes(cmd, "verdict", verdicts...)
-	format := cli.Output(cmd, "text", "json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.Parse(time.Now()); err != nil {
-			return err
-		}
-		if f.Verdict != "" {
-			if err := cli.OneOf("verdict", f.Verdict, verdicts...); err != nil {
-				return err
-			}
-		}
-		return report.List(cmd.Context(), &s, f.Filter, report.Output{To: cmd.OutOrStdout(), Format: *format})
-	}
 	return cmd
 }
 
@@ -115,37 +83,12 @@ func newIncidentsShow() *cobra.Command {
 
 func newIncidentsTop() *cobra.Command {
 	var s report.Source
-	var f report.Filter
-	var by, group string
-	orders := []string{incidents.ByIncidents, incidents.ByCapped, incidents.ByScore, incidents.ByExcess}
-	groups := []string{incidents.GroupJob, incidents.GroupPod}
-	cmd := &cobra.Command{
-		Use:   "top",
-		Short: "who hurt a job most, or whom a job hurt",
-		Long: `Ranks the antagonists of a victim, or the victims of an antagonist, or all
-antagonists. EXCESS adds up how far above its normal CPI the victim was in each
-incident, shared among those blamed for it: 1.00 is once its whole normal CPI.`,
-		Example: "  quietcore incidents top --victim web --since 24h\n  quietcore incidents top --antagonist video " +
-			"--by excess",
-		Args: cli.NoArgs,
-	}
+	cmd := report.TopCommand(func(cmd *cobra.Command, q incidents.TopQuery, format string) error {
+		return report.Top(cmd.Context(), &s, q, report.Output{To: cmd.OutOrStdout(), Format: format})
+	})
 	sourceFlags(cmd, &s)
-	filterFlags(cmd, &f)
-	cmd.Flags().IntVar(&f.Limit, "limit", 20, "at most so many; 0: all")
-	cmd.Flags().StringVar(&by, "by", incidents.ByIncidents, fmt.Sprintf("what decides: one of %v", orders))
-	cmd.Flags().StringVar(&group, "group", incidents.GroupJob, fmt.Sprintf("what a line is: one of %v", groups))
-	cli.Completes(cmd, "by", orders...)
-	cli.Completes(cmd, "group", groups...)
-	format := cli.Output(cmd, "text", "json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := errors.Join(f.Parse(time.Now()), cli.OneOf("by", by, orders...),
-			cli.OneOf("group", group, groups...)); err != nil {
-			return err
-		}
-		q := incidents.TopQuery{Victim: f.Victim, Antagonist: f.Antagonist, Since: f.Since, Until: f.Until,
-			Limit: f.Limit, By: by, Group: group}
-		return report.Top(cmd.Context(), &s, q, report.Output{To: cmd.OutOrStdout(), Format: *format})
-	}
+	cmd.Example = "  quietcore incidents top --victim web --since 24h\n  quietcore incidents top --antagonist video " +
+		"--by excess"
 	return cmd
 }
 
@@ -164,7 +107,7 @@ with a row for each incident and everything in it. FILE - is standard output.`,
 		Args: cli.OneArg("the FILE to write, or -"),
 	}
 	sourceFlags(cmd, &s)
-	filterFlags(cmd, &f)
+	report.FilterFlags(cmd, &f)
 	cmd.Flags().StringVar(&format, "format", "", fmt.Sprintf("one of %v; without it what FILE ends in", formats))
 	cli.Completes(cmd, "format", formats...)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
