@@ -22,7 +22,8 @@ const (
 )
 
 // config is what the daemon's configuration has beyond the defaults. With memory everything is
-// on that needs no API server.
+// on that needs no API server. Counting has no budget: within one, fewer containers would be counted, and less be held
+// of them.
 func (o *options) config() map[string]any {
 	if !o.memory {
 		return nil
@@ -32,7 +33,7 @@ func (o *options) config() map[string]any {
 		"cpi": map[string]any{
 			"mode": "enforce", "interval": "5s", "window": "1s", "minUsage": 0, "outlierWindow": "25s",
 			"scoreWindow": "50s", "history": "5m", "capFor": "25s", "moveFor": "150s", "specEvery": "1m",
-			"jobLabel": "job", "minTaskSamples": 20,
+			"jobLabel": "job", "minTaskSamples": 20, "budget": map[string]any{"node": 0, "cpu": 0, "test": 0},
 			"containerSeries": 6 * o.most, "jobSeries": 110 * jobs,
 			"standIns": map[string]any{"cycles": "on-cpu-nanoseconds", "instructions": "page-faults"},
 		},
