@@ -244,6 +244,7 @@ func TestAPanicInAStepIsAnsweredAndLogged(t *testing.T) {
 }
 
 func TestARuntimeThatNeverConfiguresIsGivenUpAndLeftBehindClean(t *testing.T) {
+	patient(t)
 	leaks := goleak.IgnoreCurrent()
 	n := newNode(t, grid(t, testGrid))
 	silent := newSilentRuntime(t, n.socket)

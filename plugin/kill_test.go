@@ -624,6 +624,7 @@ const atOnce = 8
 // Whatever is half done when the daemon is killed, the next one finds every pod
 // in its place and ends where a daemon ends that was never killed.
 func TestKilledAtEveryPointOfEveryLife(t *testing.T) {
+	patient(t)
 	reached := map[failpoint.Point]int{}
 	kills := 0
 	for _, l := range lives() {

@@ -114,6 +114,13 @@ func newNode(t testing.TB, topo *topology.Topology) *rig {
 	return n
 }
 
+// patient makes runtimes wait longer for the plugin until the test ends: where many daemons share two busy
+// processors, one can be late without having done anything wrong.
+func patient(t testing.TB) {
+	adaptation.SetPluginRequestTimeout(limitOfWait)
+	t.Cleanup(func() { adaptation.SetPluginRequestTimeout(adaptation.DefaultPluginRequestTimeout) })
+}
+
 // startRuntime makes the socket and takes connections.
 func (n *rig) startRuntime() {
 	n.t.Helper()
