@@ -212,8 +212,9 @@ push: image ## push bin/quietcore-image.tar, and the chart that runs it, to REGI
 	cd hack/release && $(GO) run . push -version $(VERSION) -registry $(REGISTRY)
 
 .PHONY: release release-twice release-smoke licences vulncheck vulncheck-scheduler changelog
-release: ## make VERSION (v0.1.0) of HEAD in dist/, for REGISTRY (HOST/PATH): binaries, images, chart, notices, bills of materials, changelog, checksums
+release: ## make VERSION (v0.1.0) of HEAD in dist/, for REGISTRY (HOST/PATH): binaries, images, chart, notices, bills of materials, changelog, checksums; its provenance in dist-signatures/
 	cd hack/release && $(GO) run . build -version $(VERSION) -registry '$(REGISTRY)' -o ../../dist
+	cd hack/release && $(GO) run . provenance -dist ../../dist
 release-twice: ## build HEAD twice in different surroundings and compare; minutes
 	cd hack/release && $(GO) run . twice
 release-smoke: ## the short form of it
@@ -256,4 +257,4 @@ fuzz: ## fuzz every parser for FUZZTIME each (default 20s; 500x counts runs)
 
 .PHONY: clean
 clean: ## remove build results and the cache of virtual machines
-	rm -rf bin dist .cache
+	rm -rf bin dist dist-signatures .cache

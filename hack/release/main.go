@@ -8,6 +8,7 @@
 //	go run . changelog -version v0.1.0               what changed since the version before; -write puts it into
 //	                                                 CHANGELOG.md
 //	go run . push -registry HOST/PATH                the image of bin/ and the chart of the working tree, for trials
+//	go run . provenance                              how dist/ came about, for dist-signatures/
 //	go run . vulncheck                               known vulnerabilities in what is called
 //
 // A release is one of a commit: the commit is exported and built from there, so what is
@@ -63,10 +64,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	commands := map[string]func(context.Context, []string, io.Writer) error{
 		"build": buildCommand, "check": checkCommand, "twice": twiceCommand,
 		"licences": licencesCommand, "changelog": changelogCommand, "vulncheck": vulncheckCommand,
-		"push": pushCommand,
+		"push": pushCommand, "provenance": provenanceCommand,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return usage("say what to do: build, check, twice, licences, changelog, vulncheck or push")
+		return usage("say what to do: build, check, twice, licences, changelog, vulncheck, push or provenance")
 	}
 	return commands[args[0]](ctx, args[1:], out)
 }

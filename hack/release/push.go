@@ -49,22 +49,37 @@ type pusher struct {
 	http bool   // in plain text, on loopback
 }
 
-// newPusher reads out of the chart where the release belongs.
+// newPusher goes to where the chart says that the release belongs.
 func newPusher(dist, version, helm string) (pusher, error) {
 	p := pusher{dist: dist, version: version, helm: helm}
+	var err error
+	if p.registry, err = registryOf(dist, version); err != nil {
+		return p, err
+	}
+	if p.registry == "" {
+		return p, usage("the chart runs an image of no registry: build the release with -registry")
+	}
+	host, _, _ := strings.Cut(p.registry, "/")
+	p.http = strings.HasPrefix(host, "127.0.0.1:") || strings.HasPrefix(host, "localhost:")
+	return p, nil
+}
+
+// registryOf reads out of the chart where the release belongs. It is empty where that is nowhere.
+func registryOf(dist, version string) (string, error) {
 	c, err := loader.LoadFile(filepath.Join(dist, chartArchive(version)))
 	if err != nil {
-		return p, err
+		return "", err
 	}
 	image, _ := c.Values["image"].(map[string]any)
 	repository, _ := image["repository"].(string)
 	registry, ok := strings.CutSuffix(repository, "/"+build.Daemon().Name)
-	if !ok {
-		return p, usage("the chart runs %q, which is in no registry: build the release with -registry", repository)
+	if !ok && repository != build.Daemon().Name {
+		return "", fmt.Errorf("the chart runs %q, want an image with the name %s", repository, build.Daemon().Name)
 	}
-	host, _, _ := strings.Cut(registry, "/")
-	p.registry, p.http = registry, strings.HasPrefix(host, "127.0.0.1:") || strings.HasPrefix(host, "localhost:")
-	return p, nil
+	if !ok {
+		return "", nil
+	}
+	return registry, nil
 }
 
 // tag is a reference in the registry.

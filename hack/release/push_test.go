@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// published is a release with the real chart, built for a registry on loopback.
-func published(t *testing.T) (p pusher, registry string) {
+// withChart is a repository with the real chart.
+func withChart(t *testing.T) string {
 	t.Helper()
 	source := small(t)
 	chart := filepath.Join(source, "charts", "quietcore")
@@ -27,6 +27,13 @@ func published(t *testing.T) (p pusher, registry string) {
 		t.Fatal(err)
 	}
 	commit(t, source, "charts: the real one")
+	return source
+}
+
+// published is a release with the real chart, built for a registry on loopback.
+func published(t *testing.T) (p pusher, registry string) {
+	t.Helper()
+	source := withChart(t)
 	registry = serveRegistry(t) + "/project"
 	dist := filepath.Join(t.TempDir(), "dist")
 	if _, err := (Release{Source: source, Commit: "HEAD", Version: "v1.2.3", Registry: registry,
