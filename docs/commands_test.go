@@ -185,6 +185,7 @@ var byHand = map[string]string{
 	"test-flood":          "two minutes of what go test plays a second of",
 	"world":               "half an hour of what go test plays a few seeds of",
 	"world-replay":        "minutes of what go test replays a few seeds of",
+	"mutate":              "takes an hour; hack/mutate tests what it does",
 	"e2e":                 "takes hours",
 	"e2e-runtimes":        "takes an hour and more",
 	"e2e-kubernetes":      "test has the quick proofs",
