@@ -28,7 +28,7 @@ NAMESPACE/POD/CONTAINER. TIME is a duration back from now (90m, 24h, 7d), a day
 	cmd.Example = `  quietcore incidents --since 24h --victim web
   quietcore incidents show 20261121-1200 --svg incident.svg
   quietcore incidents top --victim web --since 7d
-  quietcore incidents export --format parquet incidents.parquet`
+  quietcore incidents export incidents.csv`
 	list := newIncidentsList()
 	cmd.AddCommand(list, newIncidentsShow(), newIncidentsTop(), newIncidentsExport())
 	cmd.Args = cli.NoSuchCommand
@@ -96,13 +96,14 @@ func newIncidentsExport() *cobra.Command {
 	var s report.Source
 	var f report.Filter
 	var format string
-	formats := []string{export.CSV, export.Parquet}
+	formats := []string{export.CSV, export.Lines}
 	cmd := &cobra.Command{
 		Use:   "export FILE",
 		Short: "write incidents for other programs",
-		Long: `Writes incidents, the oldest first: as CSV with a line for each suspect, or as Parquet
-with a row for each incident and everything in it. FILE - is standard output.`,
-		Example: "  quietcore incidents export --format parquet --since 7d incidents.parquet\n  quietcore incidents " +
+		Long: `Writes incidents, the oldest first: as CSV with a line for each suspect, or as JSON with a
+line for each incident and everything in it, of which kubectl quietcore incidents parquet makes
+Parquet. FILE - is standard output.`,
+		Example: "  quietcore incidents export --since 7d incidents.jsonl\n  quietcore incidents " +
 			"export --format csv - | head",
 		Args: cli.OneArg("the FILE to write, or -"),
 	}
@@ -116,6 +117,10 @@ with a row for each incident and everything in it. FILE - is standard output.`,
 		}
 		if format == "" {
 			format = args[0][strings.LastIndexByte(args[0], '.')+1:]
+		}
+		if format == "parquet" {
+			return cli.Usage("export lines (--format %s): kubectl quietcore incidents parquet makes Parquet of them",
+				export.Lines)
 		}
 		if err := cli.OneOf("format", format, formats...); err != nil {
 			return err

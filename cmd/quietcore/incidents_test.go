@@ -149,13 +149,13 @@ func askIncidents(t *testing.T, source, ids []string) {
 	dir := t.TempDir()
 	incidentsOf(t, source, "show", ids[0], "--svg", filepath.Join(dir, "a.svg"))
 	incidentsOf(t, source, "export", filepath.Join(dir, "a.csv"))
-	incidentsOf(t, source, "export", "--format", "parquet", filepath.Join(dir, "a.parquet"))
+	incidentsOf(t, source, "export", filepath.Join(dir, "a.jsonl"))
 	if text, err := os.ReadFile(filepath.Join(dir, "a.svg")); err != nil || !bytes.HasPrefix(text, []byte("<svg ")) {
 		t.Errorf("a.svg is %.20q, %v", text, err)
 	}
-	if text, err := os.ReadFile(filepath.Join(dir, "a.parquet")); err != nil ||
-		!bytes.HasPrefix(text, []byte("PAR1")) || !bytes.HasSuffix(text, []byte("PAR1")) {
-		t.Errorf("a.parquet is %.20q, %v", text, err)
+	if text, err := os.ReadFile(filepath.Join(dir, "a.jsonl")); err != nil ||
+		bytes.Count(text, []byte("\n")) != len(ids)+1 || !bytes.HasSuffix(text, []byte("\n{}\n")) {
+		t.Errorf("a.jsonl is %.20q, %v", text, err)
 	}
 	f, err := os.Open(filepath.Join(dir, "a.csv"))
 	if err != nil {
@@ -204,7 +204,8 @@ func TestIncidentsSaysWhatIsWrong(t *testing.T) {
 		{"list --verdict guilty", 2, "must be one of"},
 		{"list --limit -1", 2, "must be 0"},
 		{"top --by name", 2, "must be one of"},
-		{"export x.xlsx", 2, "must be one of [csv parquet]"},
+		{"export x.xlsx", 2, "must be one of [csv jsonl]"},
+		{"export x.parquet", 2, "kubectl quietcore incidents parquet makes"},
 		{"export --format csv /nonexistent/x.csv --database " + path, 1, "no such file"},
 		{"show " + ids[0] + " --svg /nonexistent/x.svg --database " + path, 1, "no such file"},
 	} {

@@ -68,9 +68,10 @@ var mayImport = map[string]string{
 	"internal/faults":    "internal/failpoint internal/script internal/state plugin policy",
 	"internal/fleet": "cpuset internal/access internal/cli internal/control internal/control/show internal/doctor " +
 		"internal/incidents internal/incidents/report internal/top",
-	"internal/incidents":        "",
-	"internal/incidents/export": "internal/incidents",
-	"internal/incidents/plot":   "internal/incidents",
+	"internal/incidents":         "",
+	"internal/incidents/export":  "internal/incidents",
+	"internal/incidents/parquet": "internal/incidents",
+	"internal/incidents/plot":    "internal/incidents",
 	"internal/incidents/report": "internal/cli internal/control internal/incidents internal/incidents/export " +
 		"internal/incidents/plot internal/printable",
 	"internal/kube":           "policy",
@@ -104,7 +105,8 @@ var mayImport = map[string]string{
 	"internal/world":   "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
 
 	// Commands: flags, and one call each.
-	"cmd/kubectl-quietcore": "internal/cli internal/fleet internal/incidents internal/incidents/report internal/top",
+	"cmd/kubectl-quietcore": "internal/cli internal/fleet internal/incidents internal/incidents/parquet " +
+		"internal/incidents/report internal/top",
 	"cmd/quietcore": "internal/cli internal/cli/man internal/config internal/control internal/control/show " +
 		"internal/daemon " +
 		"internal/doctor internal/doctor/bundle internal/doctor/drift internal/doctor/probe internal/enablenri " +

@@ -8,9 +8,9 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// toFile writes a file as a whole or not at all. A pipe or a device is written to,
+// ToFile writes a file as a whole or not at all. A pipe or a device is written to,
 // not replaced.
-func toFile(name string, write func(io.Writer) error) error {
+func ToFile(name string, write func(io.Writer) error) error {
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		f, err := os.OpenFile(name, os.O_WRONLY, 0)
 		if err != nil {

@@ -135,7 +135,7 @@ func Show(ctx context.Context, s *Source, id, svg string, out Output) error {
 			return err
 		}
 		if svg != "" {
-			if err := toFile(svg, func(w io.Writer) error { return plot.SVG(w, i) }); err != nil {
+			if err := ToFile(svg, func(w io.Writer) error { return plot.SVG(w, i) }); err != nil {
 				return err
 			}
 		}
@@ -198,7 +198,7 @@ func Export(ctx context.Context, s *Source, f incidents.Filter, out Output) (n i
 
 // ExportFile is Export into a file, which is written as a whole or not at all.
 func ExportFile(ctx context.Context, s *Source, f incidents.Filter, name, format string) (n int, err error) {
-	err = toFile(name, func(w io.Writer) error {
+	err = ToFile(name, func(w io.Writer) error {
 		n, err = Export(ctx, s, f, Output{To: w, Format: format})
 		return err
 	})
