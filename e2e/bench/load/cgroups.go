@@ -45,8 +45,8 @@ type container struct {
 	pod     *kubelet.Pod
 	id      string
 	threads int
-	works   bool  // one of them, a little every second
-	cpus    []int // its own; none: it inherits
+	works   *os.File // one of them, a little every second, once this has ended; nil: none
+	cpus    []int    // its own; none: it inherits
 }
 
 // sleeper is a container's process.
@@ -57,10 +57,13 @@ type sleeper struct {
 
 func spawn(c container, attr *syscall.SysProcAttr) (*sleeper, error) {
 	args := []string{fmt.Sprint(c.threads)}
-	if c.works {
+	if c.works != nil {
 		args = slices.Insert(args, 0, "work")
 	}
 	cmd := exec.Command(sleeperPath, args...)
+	if c.works != nil {
+		cmd.Stdin = c.works
+	}
 	cmd.Env = sleeperEnv()
 	cmd.SysProcAttr = attr
 	out, err := cmd.StdoutPipe()

@@ -32,8 +32,9 @@ type node struct {
 	ours   *runtimeSide
 	idle   *runtimeSide
 
-	containers int // burstable ones
-	owners     int // that ever were
+	works      *os.File // what containers work by; nil: they sleep
+	containers int      // burstable ones
+	owners     int      // that ever were
 }
 
 func newNode(ctx context.Context, o *options) (*node, error) {
@@ -134,7 +135,7 @@ func (n *node) addWeb(ctx context.Context, i int) error {
 	if _, _, err := n.ours.enter(ctx, sandbox, c); err != nil {
 		return err
 	}
-	if _, err := n.tree.start(ctx, container{pod: p, id: c.Id, threads: n.o.threads, works: n.o.memory}); err != nil {
+	if _, err := n.tree.start(ctx, container{pod: p, id: c.Id, threads: n.o.threads, works: n.works}); err != nil {
 		return err
 	}
 	return n.ours.started(ctx, sandbox, c)

@@ -49,10 +49,7 @@ func (n *node) memory(ctx context.Context) (*figures.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.grow(ctx, n.o.most); err != nil {
-		return nil, err
-	}
-	if err := n.daemon.settled(ctx); err != nil {
+	if err := n.growAsleep(ctx); err != nil {
 		return nil, err
 	}
 	first, err := n.windows(ctx)
@@ -80,6 +77,21 @@ func (n *node) memory(ctx context.Context) (*figures.Report, error) {
 	}
 	r.Memory.Judged, err = n.metric(ctx, `quietcore_cpi_containers{state="followed"}`)
 	return r, err
+}
+
+// growAsleep starts all containers before any works: on an emulated machine they would be in each other's way.
+func (n *node) growAsleep(ctx context.Context) error {
+	wait, begin, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer wait.Close()
+	defer begin.Close()
+	n.works = wait
+	if err := n.grow(ctx, n.o.most); err != nil {
+		return err
+	}
+	return n.daemon.settled(ctx)
 }
 
 // windows is how many were counted.
