@@ -67,6 +67,6 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 	cli.Group(root, newTopology(), newAllocate(), newSimulate(), newPlan(),
 		newRun(), newMode(), newRestore(), newStatus(), newTop(),
 		newExplain(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(), newVersion(),
-		newDoctor(), newDiff(), newBundle(), newMetrics(), cli.CompletionCommand(root.Name()), newMan())
+		newDoctor(), newDiff(), newBundle(), newMetrics(), newHub(), cli.CompletionCommand(root.Name()), newMan())
 	return root
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/script"
 )
 
@@ -49,6 +50,8 @@ type Summary struct {
 	// Lent is what is offered to batch pods, Suppressed what best effort keeps of its pool.
 	Lent       *float64 `json:"lent,omitempty"`
 	Suppressed string   `json:"suppressed,omitempty"`
+	// Withheld is how many CPUs of its pool best effort is kept off; nil: it is not suppressed.
+	Withheld *float64 `json:"withheld,omitempty"`
 	// Problems are sentences, the worst first; empty: all is well.
 	Problems []string `json:"problems"`
 }
@@ -72,6 +75,7 @@ func (s *Status) summary(online int, degraded map[string]string) *Summary {
 	}
 	if l := s.Lending; l != nil {
 		out.Suppressed = l.Suppressed
+		out.Withheld = l.withheld()
 		if l.Known {
 			out.Used = &Use{l.Production, l.Batch, l.Outside}
 		}
@@ -80,6 +84,22 @@ func (s *Status) summary(online int, degraded map[string]string) *Summary {
 		}
 	}
 	return out
+}
+
+// withheld is Summary.Withheld, as quietcore_lending_withheld_cpus has it.
+func (l *Lending) withheld() *float64 {
+	if l.Suppression == "" || l.Suppression == "off" || l.Problem != "" {
+		return nil
+	}
+	n := 0.0
+	switch kept, err := cpuset.Parse(l.Suppressed); {
+	case err != nil || l.Retreated: // what it does not use is not withheld
+	case !kept.IsEmpty():
+		n = max(float64(l.Pool-kept.Count()), 0)
+	case l.Quota > 0:
+		n = max(float64(l.Pool)-l.Quota, 0)
+	}
+	return &n
 }
 
 func (s *Status) problems(degraded map[string]string) []string {

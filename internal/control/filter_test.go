@@ -105,3 +105,29 @@ func text(t *testing.T, v any) string {
 	}
 	return string(b)
 }
+
+// What best effort is kept off is counted as the daemon's metric counts it.
+func TestWithheld(t *testing.T) {
+	none := -1.0
+	for _, c := range []struct {
+		l    Lending
+		want float64
+	}{
+		{Lending{Suppression: "off", Pool: 8, Suppressed: "0-1"}, none},
+		{Lending{Suppression: "enforce", Problem: "broken"}, none},
+		{Lending{Suppression: "enforce", Pool: 8}, 0},
+		{Lending{Suppression: "enforce", Pool: 8, Suppressed: "0-1"}, 6},
+		{Lending{Suppression: "observe", Pool: 8, Suppressed: "0-1"}, 6},
+		{Lending{Suppression: "enforce", Pool: 8, Suppressed: "0-1", Retreated: true}, 0},
+		{Lending{Suppression: "enforce", Pool: 8, Quota: 2.5}, 5.5},
+		{Lending{Suppression: "enforce", Pool: 2, Suppressed: "0-3"}, 0},
+	} {
+		got := none
+		if n := (&Status{Lending: &c.l}).summary(8, nil).Withheld; n != nil {
+			got = *n
+		}
+		if got != c.want {
+			t.Errorf("%+v: %v, want %v", c.l, got, c.want)
+		}
+	}
+}

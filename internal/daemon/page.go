@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/quietcore/quietcore/internal/page"
+	"github.com/quietcore/quietcore/internal/page/site"
 )
 
 // pageServer shows the node to browsers. It is worth less than pods that start in
@@ -24,13 +25,13 @@ func (s *pageServer) Run(ctx context.Context) {
 		s.log.Error("the page is not served", "err", err)
 		return
 	}
-	l, err := page.Listen(s.listen)
+	l, err := site.Listen(s.listen)
 	if err != nil {
 		s.log.Error("the page is not served", "listen", s.listen, "err", err)
 		return
 	}
 	together(ctx, p.Run, func(ctx context.Context) {
-		if err := page.Serve(ctx, l, p.Handler()); err != nil {
+		if err := site.Serve(ctx, l, p.Handler()); err != nil {
 			s.log.Error("the page is served no longer", "err", err)
 		}
 	})

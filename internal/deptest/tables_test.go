@@ -43,8 +43,8 @@ var mayImport = map[string]string{
 	"internal/confine":           "",
 	"internal/config": "cpi/detect cpi/experiment cpuallocator cpuset internal/printable internal/strict policy " +
 		"reclaim",
-	"internal/control": "internal/cli internal/config internal/incidents internal/script internal/topodoc plugin " +
-		"policy topology",
+	"internal/control": "cpuset internal/cli internal/config internal/incidents internal/script internal/topodoc " +
+		"plugin policy topology",
 	"internal/control/show": "internal/cli internal/control internal/metrics internal/printable internal/render " +
 		"internal/script internal/topodoc policy",
 	"internal/cdi":        "cpuset internal/dirwatch policy",
@@ -68,6 +68,8 @@ var mayImport = map[string]string{
 	"internal/faults":    "internal/failpoint internal/script internal/state plugin policy",
 	"internal/fleet": "cpuset internal/access internal/cli internal/control internal/control/show internal/doctor " +
 		"internal/incidents internal/incidents/report internal/top",
+	"internal/hub": "cpuset internal/cli internal/control internal/fleet internal/incidents internal/page/site " +
+		"internal/printable internal/serve internal/top policy",
 	"internal/incidents":         "",
 	"internal/incidents/export":  "internal/incidents",
 	"internal/incidents/parquet": "internal/incidents",
@@ -83,8 +85,9 @@ var mayImport = map[string]string{
 	"internal/metrics":        "cpi cpi/detect cpi/experiment cpi/sample internal/printable policy",
 	"internal/nrt":            "cpuset internal/kube internal/ledger policy topology",
 	"internal/page": "cpi/sample cpuset internal/control internal/incidents internal/incidents/plot " +
-		"internal/printable internal/render internal/serve internal/topodoc policy topology",
+		"internal/page/site internal/printable internal/render internal/topodoc policy topology",
 	"internal/page/pagetest": "",
+	"internal/page/site":     "internal/control internal/serve",
 	"internal/paper": "cpi/detect cpi/detect/replay cpi/experiment cpuallocator cpuset internal/cli internal/config " +
 		"internal/render internal/script internal/strict internal/topodoc reclaim reclaim/replay",
 	"internal/printable":     "",
@@ -110,7 +113,8 @@ var mayImport = map[string]string{
 	"cmd/quietcore": "internal/cli internal/cli/man internal/config internal/control internal/control/show " +
 		"internal/daemon " +
 		"internal/doctor internal/doctor/bundle internal/doctor/drift internal/doctor/probe internal/enablenri " +
-		"internal/faults internal/incidents internal/incidents/export internal/incidents/report internal/metrics " +
+		"internal/faults internal/hub internal/incidents internal/incidents/export internal/incidents/report " +
+		"internal/metrics " +
 		"internal/paper internal/render internal/top internal/topodoc policy sysfs",
 
 	// The scheduler, a module of its own.
@@ -196,6 +200,7 @@ var goroutines = map[string]string{
 	"internal/daemon/start.go":              "the parts of the daemon",
 	"internal/dra/driver/serve.go":          "answers kubelet beside what is published",
 	"internal/fleet/ask.go":                 "asks the nodes concurrently",
+	"internal/hub/serve.go":                 "the page, the probes and the rounds",
 	"internal/incidents/write.go":           "closes a damaged file, which may hang",
 	"internal/kube/client.go":               "follows pods, node and events concurrently",
 	"internal/kube/follow.go":               "bounds how long a watch takes to open",

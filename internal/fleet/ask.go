@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -38,6 +39,7 @@ type asking struct {
 	server  *server
 	daemons []daemon
 	tokens  map[string]string // by account
+	most    int64             // bytes of a daemon's answer; 0: maxAnswer
 }
 
 // begin connects, and finds the daemons.
@@ -55,6 +57,16 @@ func (c *Cluster) begin(ctx context.Context) (*asking, error) {
 
 // login has a token of each account. Without one no daemon of that account can be asked.
 func (a *asking) login(ctx context.Context, daemons []daemon) error {
+	if a.TokenFile != "" {
+		text, err := os.ReadFile(a.TokenFile)
+		if err != nil {
+			return fmt.Errorf("read the token for daemons: %w", err)
+		}
+		for _, d := range daemons {
+			a.tokens[d.account] = strings.TrimSpace(string(text))
+		}
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, a.Patience)
 	defer cancel()
 	for _, d := range daemons {
@@ -87,7 +99,8 @@ func (a *asking) one(ctx context.Context, d daemon, q question, take func(io.Rea
 	ctx, cancel := context.WithTimeout(ctx, a.Patience)
 	defer cancel()
 	return a.server.do(ctx, call{
-		method: http.MethodGet, query: q.query, header: http.Header{access.Header: {"Bearer " + a.tokens[d.account]}},
+		method: http.MethodGet, query: q.query, most: a.most,
+		header: http.Header{access.Header: {"Bearer " + a.tokens[d.account]}},
 		path: fmt.Sprintf("/api/v1/namespaces/%s/pods/https:%s:%d/proxy%s%s", a.Home, d.pod, d.port,
 			control.RemotePrefix, q.path),
 	}, take)

@@ -57,20 +57,7 @@ func answersOnlyReaders(t *testing.T, p *planetest.Plane, d *simulated) {
 		_, _ = io.Copy(io.Discard, resp.Body) // its code is what counts
 		return resp.StatusCode
 	}
-	token := func(account, audience string) string {
-		t.Helper()
-		body := `{spec: {expirationSeconds: 600}}`
-		if audience != "" {
-			body = `{spec: {expirationSeconds: 600, audiences: ["` + audience + `"]}}`
-		}
-		text := string(p.Create("/api/v1/namespaces/quietcore-system/serviceaccounts/"+account+"/token", body))
-		_, rest, _ := strings.Cut(text, `"token":"`)
-		got, _, ok := strings.Cut(rest, `"`)
-		if !ok {
-			t.Fatalf("no token in %s", text)
-		}
-		return got
-	}
+	token := func(account, audience string) string { t.Helper(); return tokenOf(t, p, account, audience) }
 	p.Create("/api/v1/namespaces/quietcore-system/serviceaccounts", "{metadata: {name: other}}")
 	const path = "/quietcore/v1/summary"
 	// Few of these are wrong at a time: a source may be wrong four times at once.
@@ -97,4 +84,20 @@ func answersOnlyReaders(t *testing.T, p *planetest.Plane, d *simulated) {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)
 		}
 	}
+}
+
+// tokenOf is one of an account, for an audience; empty: the API server's own.
+func tokenOf(t *testing.T, p *planetest.Plane, account, audience string) string {
+	t.Helper()
+	body := `{spec: {expirationSeconds: 600}}`
+	if audience != "" {
+		body = `{spec: {expirationSeconds: 600, audiences: ["` + audience + `"]}}`
+	}
+	text := string(p.Create("/api/v1/namespaces/quietcore-system/serviceaccounts/"+account+"/token", body))
+	_, rest, _ := strings.Cut(text, `"token":"`)
+	got, _, ok := strings.Cut(rest, `"`)
+	if !ok {
+		t.Fatalf("no token in %s", text)
+	}
+	return got
 }

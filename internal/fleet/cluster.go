@@ -38,7 +38,10 @@ type Cluster struct {
 	Patience            time.Duration
 	Errs                io.Writer // where progress goes; nil: nowhere
 	Live                bool      // Errs is a terminal
+	// TokenFile has a token that daemons take; empty: the API server is asked for some.
+	TokenFile string
 
+	agent string                               // what requests say they are from; empty: the plugin
 	after func(time.Duration) <-chan time.Time // nil: time.After
 }
 
@@ -88,7 +91,7 @@ func (c *Cluster) connect() (*server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
-	config.UserAgent = "kubectl-quietcore"
+	config.UserAgent = cmp.Or(c.agent, "kubectl-quietcore")
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
@@ -110,6 +113,7 @@ type call struct {
 	query        url.Values
 	header       http.Header
 	body         any
+	most         int64 // bytes of the answer; 0: maxAnswer
 }
 
 // refusedError is an answer that is none. Its text is the API server's, or the daemon's.
@@ -186,10 +190,11 @@ func (s *server) once(ctx context.Context, c call, body []byte, take func(io.Rea
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode/100 == 2 {
-		limited := &io.LimitedReader{R: resp.Body, N: maxAnswer + 1}
+		most := cmp.Or(c.most, maxAnswer)
+		limited := &io.LimitedReader{R: resp.Body, N: most + 1}
 		err := take(limited)
 		if limited.N <= 0 {
-			err = fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+			err = fmt.Errorf("the answer is longer than %d bytes", most)
 		}
 		return 0, err
 	}

@@ -2,11 +2,14 @@ package fleet
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -205,6 +208,8 @@ func TestRealAPIServer(t *testing.T) {
 	ip := globalAddress(t)
 	p.Create("/api/v1/namespaces", "{metadata: {name: quietcore-system}}")
 	p.Apply(rights)
+	p.Create("/api/v1/namespaces/quietcore-system/serviceaccounts", "{metadata: {name: quietcore-hub}}")
+	p.Apply(hubRights)
 	api := p.Config()
 	var list []*simulated
 	for i := range *realNodes {
@@ -248,6 +253,7 @@ func TestRealAPIServer(t *testing.T) {
 		return err != nil && !strings.Contains(err.Error(), "list the daemons' pods")
 	})
 	refused("near", near, `cannot create resource "serviceaccounts/token"`)
+	hubMayAsk(t, p, list)
 	answersOnlyReaders(t, p, list[0])
 }
 
@@ -310,6 +316,68 @@ func BenchmarkProgram(b *testing.B) {
 			b.ReportMetric(processor/n, "cpu-s/op")
 			b.ReportMetric(float64(size)/1e6, "MB-written")
 		})
+	}
+}
+
+// 500 daemons and the hub: how long its first round takes, its memory and its CPU time in so many rounds, and how long
+// the page's numbers are.
+//
+//	go test ./internal/fleet -run '^$' -bench Hub -benchtime 1x
+func BenchmarkHub(b *testing.B) {
+	const rounds, every = 4, 15 * time.Second
+	_, c := clusterOf(b, 500)
+	program := filepath.Join(b.TempDir(), "quietcore")
+	build := exec.CommandContext(b.Context(), "go", "build", "-o", program, "../../cmd/quietcore")
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("%v\n%s", err, out)
+	}
+	socket := filepath.Join(b.TempDir(), "page.sock")
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	for b.Loop() {
+		cmd := exec.CommandContext(b.Context(), program, "hub", "--kubeconfig", c.Kubeconfig, "--listen", socket,
+			"--every", every.String())
+		if err := cmd.Start(); err != nil {
+			b.Fatal(err)
+		}
+		ended := make(chan struct{})
+		peak := peakOf(cmd.Process.Pid, ended)
+		began := time.Now()
+		var said struct {
+			Rounds int
+			Sums   struct{ Silent int }
+		}
+		size := 0
+		tick := time.NewTicker(100 * time.Millisecond)
+		for first := true; said.Rounds < rounds; <-tick.C {
+			resp, err := client.Get("http://localhost/api/fleet")
+			if err != nil {
+				continue // it does not listen yet
+			}
+			text, err := io.ReadAll(resp.Body)
+			if err = errors.Join(err, resp.Body.Close(), json.Unmarshal(text, &said)); err != nil {
+				b.Fatal(err)
+			}
+			if size = len(text); first && said.Rounds > 0 {
+				first = false
+				b.ReportMetric(time.Since(began).Seconds(), "s-first-round")
+			}
+		}
+		tick.Stop()
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			b.Fatal(err)
+		}
+		err := cmd.Wait()
+		close(ended)
+		if err != nil || said.Sums.Silent > 0 {
+			b.Fatalf("%v, %d nodes did not answer", err, said.Sums.Silent)
+		}
+		b.ReportMetric(<-peak, "MiB-resident")
+		used := (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+		b.ReportMetric(used/rounds, "cpu-s/round")
+		b.ReportMetric(float64(size)/1e3, "kB-page")
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/page/pagetest"
+	"github.com/quietcore/quietcore/internal/page/site"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -397,7 +398,7 @@ func TestBrowserDaemonRestarts(t *testing.T) {
 	first := newNode(t, small(), "")
 	first.pod("shop", "db-0", "LSR", 2000)
 	first.advance(time.Minute, 10*time.Second)
-	l, err := Listen("127.0.0.1:0")
+	l, err := site.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -416,7 +417,7 @@ func TestBrowserDaemonRestarts(t *testing.T) {
 	second.clock.Store(first.clock.Load() + 60_000)
 	second.pod("shop", "db-1", "LSR", 4000)
 	second.advance(time.Minute, 10*time.Second)
-	if l, err = Listen(address); err != nil {
+	if l, err = site.Listen(address); err != nil {
 		t.Fatal(err)
 	}
 	second.serveOn(t, l, second.page.Handler())

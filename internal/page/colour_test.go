@@ -1,10 +1,13 @@
 package page
 
 import (
+	"io/fs"
 	"math"
 	"regexp"
 	"strconv"
 	"testing"
+
+	"github.com/quietcore/quietcore/internal/page/site"
 )
 
 type rgb [3]float64 // linear, 0 to 1
@@ -13,7 +16,7 @@ type rgb [3]float64 // linear, 0 to 1
 // stand over them.
 func themes(t *testing.T) map[string]map[string]rgb {
 	t.Helper()
-	css, err := embedded.ReadFile("assets/style.css")
+	css, err := fs.ReadFile(site.Shared(), "style.css")
 	if err != nil {
 		t.Fatal(err)
 	}

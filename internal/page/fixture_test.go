@@ -19,6 +19,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/page/site"
 	"github.com/quietcore/quietcore/plugin"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
@@ -324,7 +325,7 @@ func hostile() []string {
 // serve puts the page on a port of loopback.
 func (n *node) serve(t testing.TB) string {
 	t.Helper()
-	l, err := Listen("127.0.0.1:0")
+	l, err := site.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +336,7 @@ func (n *node) serve(t testing.TB) string {
 func (n *node) serveOn(t testing.TB, l net.Listener, h http.Handler) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, l, h) }()
+	go func() { ended <- site.Serve(ctx, l, h) }()
 	var once sync.Once
 	stop = func() {
 		once.Do(func() {

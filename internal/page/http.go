@@ -2,176 +2,68 @@ package page
 
 import (
 	"bytes"
-	"context"
-	"crypto/sha256"
 	"embed"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
-	"net"
 	"net/http"
-	"net/netip"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/sample"
-	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/incidents/plot"
-	"github.com/quietcore/quietcore/internal/serve"
+	"github.com/quietcore/quietcore/internal/page/site"
 )
 
-// Limits of all readers together, and of those at one address.
+// Limits of all readers together.
 const (
-	maxConnections = 64
-	maxFromOne     = 48
-	maxStreams     = 16
-	maxAnswers     = 8
+	maxStreams = 16
+	maxAnswers = 8
 )
 
 //go:embed assets
 var embedded embed.FS
 
-// assets are the page's own files, with a tag that changes with any of them.
-type assets struct {
-	files map[string][]byte
-	tag   string
-}
-
-func (a *assets) load() error {
-	a.files = map[string][]byte{}
-	list, err := fs.ReadDir(embedded, "assets")
+// files are those of the page.
+func files() (*site.Files, error) {
+	own, err := fs.Sub(embedded, "assets")
 	if err != nil {
-		return fmt.Errorf("page: %w", err)
+		return nil, fmt.Errorf("page: %w", err)
 	}
-	sum := sha256.New()
-	for _, f := range list {
-		text, err := fs.ReadFile(embedded, "assets/"+f.Name())
-		if err != nil {
-			return fmt.Errorf("page: %w", err)
-		}
-		a.files[f.Name()] = text
-		fmt.Fprintf(sum, "%s %d\n", f.Name(), len(text))
-		sum.Write(text)
-	}
-	a.tag = hex.EncodeToString(sum.Sum(nil)[:8])
-	return nil
+	return site.Load(own, site.Shared())
 }
 
 // Handler serves the page and rejects all other requests.
 func (p *Page) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", p.limited(func(w http.ResponseWriter, r *http.Request) { p.asset(w, r, "index.html") }))
+	mux.Handle("GET /{$}", p.limited(func(w http.ResponseWriter, r *http.Request) {
+		p.assets.Serve(w, r, "index.html")
+	}))
 	mux.Handle("GET /assets/{file}", p.limited(func(w http.ResponseWriter, r *http.Request) {
-		p.asset(w, r, r.PathValue("file"))
+		p.assets.Serve(w, r, r.PathValue("file"))
 	}))
 	mux.Handle("GET /api/state", p.limited(p.state))
-	mux.Handle("GET /api/history", p.limited(func(w http.ResponseWriter, _ *http.Request) { reply(w, p.timeline()) }))
+	mux.Handle("GET /api/history", p.limited(func(w http.ResponseWriter, _ *http.Request) {
+		site.Reply(w, p.timeline())
+	}))
 	mux.Handle("GET /api/containers/{id}/samples", p.limited(p.samples))
 	mux.Handle("GET /api/incidents/{id}", p.limited(p.incident))
 	mux.Handle("GET /incidents/{file}", p.limited(p.drawing))
 	mux.HandleFunc("GET /api/stream", p.stream)
-	return guard(mux)
+	return site.Guard(mux)
 }
 
-// Policies for the browser. The page may load from its own origin only, and must not
-// interpret text as markup. A drawing may contain its own style and nothing else.
-const (
-	pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-		"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
-		"require-trusted-types-for 'script'; trusted-types 'none'"
-	drawingPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; " +
-		"frame-ancestors 'none'"
-)
+// drawingPolicy lets a drawing contain its own style and nothing else.
+const drawingPolicy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; " +
+	"frame-ancestors 'none'"
 
-// guard rejects requests of other web sites: those by DNS rebinding, and those that
-// make a reader's browser send cross-origin requests.
-func guard(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", pagePolicy)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("X-Frame-Options", "DENY")
-		h.Set("Referrer-Policy", "no-referrer")
-		h.Set("Cross-Origin-Resource-Policy", "same-origin")
-		h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		h.Set("Cache-Control", "no-store")
-		if !localHost(r.Host) {
-			http.Error(w,
-				"this page answers to localhost and loopback addresses only; reach it through a tunnel, such as "+
-					"kubectl port-forward or ssh -L", http.StatusMisdirectedRequest)
-			return
-		}
-		site := r.Header.Get("Sec-Fetch-Site")
-		following := r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
-		if site != "" && site != "same-origin" && site != "none" && !following {
-			http.Error(w, "cross-site requests are refused", http.StatusForbidden)
-			return
-		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			h.Set("Allow", "GET, HEAD")
-			http.Error(w, "the page is read-only", http.StatusMethodNotAllowed)
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
-}
-
-// localHost says whether a Host header names this machine in a way that no domain can.
-func localHost(host string) bool {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		host = name
-	}
-	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
-}
-
-// limited bounds concurrent answers; more wait, for a short time.
+// limited bounds concurrent answers.
 func (p *Page) limited(next http.HandlerFunc) http.Handler {
-	const wait = 2 * time.Second
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), wait)
-		defer cancel()
-		select {
-		case p.answers <- struct{}{}:
-			defer func() { <-p.answers }()
-		case <-ctx.Done():
-			busy(w, "too many ask at the same time")
-			return
-		}
-		// A ResponseWriter without deadlines is a test's.
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(p.slow))
-		next(w, r)
-	})
-}
-
-func busy(w http.ResponseWriter, why string) {
-	w.Header().Set("Retry-After", "5")
-	http.Error(w, why, http.StatusServiceUnavailable)
-}
-
-func (p *Page) asset(w http.ResponseWriter, r *http.Request, file string) {
-	text, there := p.assets.files[file]
-	if !there {
-		http.NotFound(w, r)
-		return
-	}
-	types := map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
-		".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
-	h := w.Header()
-	h.Set("Content-Type", types[path.Ext(file)])
-	h.Set("Cache-Control", "no-cache")
-	h.Set("ETag", `"`+p.assets.tag+`"`)
-	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(text))
+	return p.answers.Limited(p.slow, next)
 }
 
 // state serves the whole document.
@@ -182,17 +74,7 @@ func (p *Page) state(w http.ResponseWriter, r *http.Request) {
 	for _, m := range parts {
 		doc[m.event] = m.text
 	}
-	reply(w, doc)
-}
-
-func reply(w http.ResponseWriter, body any) {
-	text, err := json.Marshal(body)
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(append(text, '\n')) // the reader went away
+	site.Reply(w, doc)
 }
 
 // sampleRow is a container in one window.
@@ -215,7 +97,7 @@ func (p *Page) samples(w http.ResponseWriter, r *http.Request) {
 			rows = append(rows, rowOf(s))
 		}
 	}
-	reply(w, map[string]any{"samples": rows})
+	site.Reply(w, map[string]any{"samples": rows})
 }
 
 func rowOf(s sample.Sample) sampleRow {
@@ -261,7 +143,7 @@ func (p *Page) find(w http.ResponseWriter, r *http.Request, id string) *incident
 
 func (p *Page) incident(w http.ResponseWriter, r *http.Request) {
 	if i := p.find(w, r, r.PathValue("id")); i != nil {
-		reply(w, detailOf(i))
+		site.Reply(w, detailOf(i))
 	}
 }
 
@@ -394,7 +276,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	case p.streams <- struct{}{}:
 		defer func() { <-p.streams }()
 	default:
-		busy(w, fmt.Sprintf("%d pages are open already, no more are served at a time", maxStreams))
+		site.Busy(w, fmt.Sprintf("%d pages are open already, no more are served at a time", maxStreams))
 		return
 	}
 	p.current(r.Context())
@@ -476,25 +358,4 @@ func (s *sender) flush() error {
 		s.err = s.control.Flush()
 	}
 	return s.err
-}
-
-// Listen listens on a configured address: HOST:PORT on loopback, or the path of a Unix
-// socket for root alone.
-func Listen(address string) (net.Listener, error) {
-	var l net.Listener
-	var err error
-	if path.IsAbs(address) {
-		l, err = control.Listen(address)
-	} else {
-		l, err = net.Listen("tcp", address)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return serve.Limit(l, serve.Limits{All: maxConnections, FromOne: maxFromOne}), nil
-}
-
-// Serve serves on l until ctx ends. A stream bounds each of its writes itself.
-func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	return serve.Serve(ctx, l, h, serve.Times{Request: 5 * time.Second, Idle: 10 * time.Second})
 }

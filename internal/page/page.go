@@ -13,6 +13,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/page/site"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -49,9 +50,9 @@ type Page struct {
 	o        Options
 	instance string
 	started  time.Time
-	assets   assets
+	assets   *site.Files
 	streams  chan struct{} // a token per reader
-	answers  chan struct{} // a token per answer that is not a stream
+	answers  *site.Turns   // of answers that are no streams
 	board    board
 	// slow bounds the time to write one answer, or one batch of a stream.
 	slow time.Duration
@@ -78,10 +79,12 @@ func New(o Options) (*Page, error) {
 	}
 	p := &Page{
 		o: o, instance: rand.Text(), started: o.Now(), history: newHistory(),
-		streams: make(chan struct{}, maxStreams), answers: make(chan struct{}, maxAnswers), slow: patience,
+		streams: make(chan struct{}, maxStreams), answers: site.NewTurns(maxAnswers), slow: patience,
 	}
 	p.board.init()
-	return p, p.assets.load()
+	var err error
+	p.assets, err = files()
+	return p, err
 }
 
 // Run looks until ctx ends.
@@ -139,7 +142,7 @@ func (p *Page) encode(ctx context.Context, l *Look, now time.Time) {
 	p.encoded = now
 	s := l.Snapshot
 	p.put(partNode, nodePart{
-		Name: name(p.o.Node), Version: name(p.o.Version), Instance: p.instance, Assets: p.assets.tag,
+		Name: name(p.o.Node), Version: name(p.o.Version), Instance: p.instance, Assets: p.assets.Tag(),
 		Started:   p.started.UnixMilli(),
 		Connected: l.Connected, Synchronised: l.Synchronised, Observe: l.Observe, Unpinned: l.Unpinned,
 		CPI: cpiOf(l.Performance.CPI), KeepsIncidents: p.o.Incidents != nil,

@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -23,6 +23,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/quietcore/quietcore/internal/incidents"
+	"github.com/quietcore/quietcore/internal/page/pagetest"
+	"github.com/quietcore/quietcore/internal/page/site"
 	"github.com/quietcore/quietcore/internal/render"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -115,33 +117,11 @@ func TestWhoIsAnswered(t *testing.T) {
 }
 
 func TestAssetsAreSelfContained(t *testing.T) {
-	h := newNode(t, small(), "").page.Handler()
-	list, err := embedded.ReadDir("assets")
+	own, err := fs.Sub(embedded, "assets")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range list {
-		w := answer(h, ask("/assets/"+f.Name()))
-		if w.Code != http.StatusOK || w.Header().Get("Content-Type") == "" || w.Header().Get("ETag") == "" {
-			t.Errorf("%s: %d %v", f.Name(), w.Code, w.Header())
-		}
-		text := strings.ReplaceAll(w.Body.String(), "http://www.w3.org/2000/svg", "")
-		for _, bad := range []string{"http:", "https:", "//cdn", "outerHTML", "insertAdjacentHTML", "document.write",
-			"eval(", "new Function", "localStorage"} {
-			if strings.Contains(text, bad) {
-				t.Errorf("%s contains %q", f.Name(), bad)
-			}
-		}
-		if regexp.MustCompile(`innerHTML\s*=[^=]`).MatchString(text) {
-			t.Errorf("%s sets innerHTML", f.Name())
-		}
-		again := answer(h, ask("/assets/"+f.Name(), func(r *http.Request) {
-			r.Header.Set("If-None-Match", w.Header().Get("ETag"))
-		}))
-		if again.Code != http.StatusNotModified {
-			t.Errorf("%s: %d for a known tag", f.Name(), again.Code)
-		}
-	}
+	pagetest.SelfContained(t, newNode(t, small(), "").page.Handler(), own, site.Shared())
 }
 
 // document is /api/state.
@@ -690,7 +670,7 @@ func TestChangesInWords(t *testing.T) {
 func TestAUnixSocketIsForRootAlone(t *testing.T) {
 	n := newNode(t, small(), "")
 	path := filepath.Join(t.TempDir(), "run", "page.sock")
-	l, err := Listen(path)
+	l, err := site.Listen(path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,130 @@
+package chart
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+const withHub = "hub: {enabled: true}"
+
+// ofHub are the objects with the hub's name.
+func ofHub(t *testing.T, r Release) (objects, its []runtime.Object) {
+	t.Helper()
+	objects = decode(t, render(t, r))
+	for _, o := range objects {
+		if strings.HasPrefix(nameOf(o), "quietcore-hub") {
+			its = append(its, o)
+		}
+	}
+	return objects, its
+}
+
+// TestHubIsOptional: it is there where it is wanted, and refused where no daemon would answer it.
+func TestHubIsOptional(t *testing.T) {
+	for values, want := range map[string]int{
+		"{}": 0, "{" + withHub + "}": 7, "{networkPolicy: {enabled: false}, " + withHub + "}": 6,
+		"{rbac: {create: false}, " + withHub + "}": 3,
+	} {
+		if _, its := ofHub(t, Release{Values: parseValues(t, values)}); len(its) != want {
+			t.Errorf("%s: %d objects of it, want %d", values, len(its), want)
+		}
+	}
+	for values, want := range map[string]string{
+		"{reader: {create: false}, " + withHub + "}":            "needs reader.create",
+		"{config: {listen: '127.0.0.1:9464'}, " + withHub + "}": "needs reader.create",
+		"{hub: {enabled: true, goMemLimit: 1GiB}}":              "hub.goMemLimit is 1GiB, must be below",
+	} {
+		_, err := Render(chartDir, Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0",
+			Values: parseValues(t, values)})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", values, err, want)
+		}
+	}
+}
+
+// TestHubsRights: to list pods and to get what daemons say, and nothing that makes, changes or reads anything else.
+func TestHubsRights(t *testing.T) {
+	_, its := ofHub(t, Release{Values: parseValues(t, withHub)})
+	role, _ := first[*rbacv1.Role](its)
+	const want = "   pods: list\n   pods/proxy: get\n"
+	if got := rights(role.Rules); got != want || role.Namespace != namespace {
+		t.Errorf("in %s its rights are\n%s", role.Namespace, got)
+	}
+	api, _ := first[*rbacv1.ClusterRole](its)
+	urls := []string{"/quietcore/v1/summary", "/quietcore/v1/top", "/quietcore/v1/incidents"}
+	if len(api.Rules) != 1 || !slices.Equal(api.Rules[0].NonResourceURLs, urls) ||
+		!slices.Equal(api.Rules[0].Verbs, []string{"get"}) {
+		t.Errorf("of daemons it may get %+v", api.Rules)
+	}
+	binding, _ := first[*rbacv1.ClusterRoleBinding](its)
+	if len(binding.Subjects) != 1 || binding.Subjects[0].Name != "quietcore-hub" || binding.RoleRef.Name != api.Name {
+		t.Errorf("bound is %+v", binding)
+	}
+}
+
+// TestHubsPod: no rights on the node, a token for daemons beside its login, and selectors that tell it from others.
+func TestHubsPod(t *testing.T) {
+	for _, kinds := range [][]string{nil, {openshift}} {
+		objects, its := ofHub(t, Release{Kinds: kinds, Values: parseValues(t,
+			"{scheduler: {enabled: true}, "+evicting+", "+withHub+"}")})
+		d, _ := first[*appsv1.Deployment](its)
+		spec, c := d.Spec.Template.Spec, d.Spec.Template.Spec.Containers[0]
+		s := c.SecurityContext
+		if *d.Spec.Replicas != 1 || spec.HostNetwork || *s.Privileged || !*s.RunAsNonRoot ||
+			(s.RunAsUser == nil) != (kinds != nil) || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem ||
+			len(s.Capabilities.Add) > 0 || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+			t.Errorf("its pod is %+v", d.Spec)
+		}
+		if len(spec.Volumes) != 1 || spec.Volumes[0].Projected == nil {
+			t.Fatalf("its volumes are %+v", spec.Volumes)
+		}
+		token := spec.Volumes[0].Projected.Sources[0].ServiceAccountToken
+		file := c.VolumeMounts[0].MountPath + "/" + token.Path
+		if token.Audience != "quietcore.dev" || !slices.Contains(c.Args, "--token-file="+file) {
+			t.Errorf("%+v for %v", token, c.Args)
+		}
+		daemons, _ := first[*appsv1.DaemonSet](objects)
+		for _, a := range c.Args {
+			text, is := strings.CutPrefix(a, "--daemon-selector=")
+			if !is {
+				continue
+			}
+			selector, err := labels.Parse(text)
+			if err != nil || !selector.Matches(labels.Set(daemons.Spec.Template.Labels)) ||
+				selector.Matches(labels.Set(d.Spec.Template.Labels)) {
+				t.Errorf("it asks %q, which selects not the daemons alone (%v)", text, err)
+			}
+		}
+		for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe} {
+			if p == nil || p.HTTPGet.Port.String() != c.Ports[0].Name ||
+				!slices.Contains(c.Args, "--health=:"+"9471") || c.Ports[0].ContainerPort != 9471 {
+				t.Errorf("it is probed by %+v", p)
+			}
+		}
+		for _, o := range objects {
+			if selector := selectorOf(o); selector != nil {
+				if got := selector.Matches(labels.Set(d.Spec.Template.Labels)); got != slices.Contains(its, o) {
+					t.Errorf("%T %s selects its pod: %t", o, nameOf(o), got)
+				}
+			}
+		}
+		policy, _ := first[*networkingv1.NetworkPolicy](its)
+		if len(policy.Spec.Ingress) > 0 || len(policy.Spec.PolicyTypes) != 2 || len(policy.Spec.Egress) != 1 {
+			t.Errorf("its policy is %+v", policy.Spec)
+		}
+	}
+}
+
+// TestHubsRightsAreDerived keeps what internal/fleet tries on a real API server.
+func TestHubsRightsAreDerived(t *testing.T) {
+	out := render(t, Release{Values: parseValues(t, withHub)})
+	golden(t, "testdata/hub.yaml", out.Manifests["hub-rbac.yaml"])
+}
