@@ -1,6 +1,6 @@
 // Command kubectl-quietcore asks the daemons of a cluster's nodes through the API
-// server: `kubectl quietcore status`, `top`, `map`, `explain`, `doctor`, `incidents` and
-// `bundle`.
+// server: `kubectl quietcore status`, `top`, `map`, `explain`, `doctor`, `incidents`,
+// `report` and `bundle`.
 //
 // It logs in as kubectl does, and reaches the daemons' read-only API by the API server's
 // proxy to pods. docs/fleet.md says which rights that takes.
@@ -57,7 +57,8 @@ rights of the chart's Role for readers, which docs/fleet.md lists, and no right 
   kubectl quietcore top --limit 10
   kubectl quietcore map --draw --node worker-7
   kubectl quietcore explain -n shop db
-  kubectl quietcore incidents top --victim web --since 24h`,
+  kubectl quietcore incidents top --victim web --since 24h
+  kubectl quietcore report`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl quietcore"},
 		Version:       version,
 		SilenceErrors: true,
@@ -80,5 +81,5 @@ rights of the chart's Role for readers, which docs/fleet.md lists, and no right 
 		return c.Check()
 	}
 	return cli.Group(root, newStatus(c), newTop(c), newMap(c), newExplain(c), newDoctor(c), newIncidents(c),
-		newBundle(c))
+		newReport(c), newBundle(c))
 }

@@ -56,6 +56,7 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
   quietcore status                       who sits where now
   quietcore top                          what they use, live
   quietcore explain default/web          why
+  quietcore report                       what the last day was like
   quietcore doctor                       what keeps it from working on this node`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -66,7 +67,8 @@ LS, BE) and annotation scheduling.koordinator.sh/resource-spec.`,
 	root.SetHelpCommand(cli.HelpCommand(root))
 	cli.Group(root, newTopology(), newAllocate(), newSimulate(), newPlan(),
 		newRun(), newMode(), newRestore(), newStatus(), newTop(),
-		newExplain(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(), newVersion(),
-		newDoctor(), newDiff(), newBundle(), newMetrics(), newHub(), cli.CompletionCommand(root.Name()), newMan())
+		newExplain(), newReport(), newRecord(), newIncidents(), newCPI(), newReclaim(), newConfig(), newEnableNRI(),
+		newVersion(), newDoctor(), newDiff(), newBundle(), newMetrics(), newHub(),
+		cli.CompletionCommand(root.Name()), newMan())
 	return root
 }

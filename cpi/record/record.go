@@ -25,6 +25,8 @@ type Options struct {
 	Put func(incidents.Incident) string
 	// History returns a container's recent samples, oldest first.
 	History func(id string) []sample.Sample
+	// Interval is what a window stands for.
+	Interval time.Duration
 }
 
 // quiet is how long an incident stays open after its last change, so that its plot
@@ -56,6 +58,11 @@ func (r *Recorder) Find(f *loop.Finding) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch f.Kind {
+	case detect.AnomalyEvent:
+		// That of the window in which an incident begins comes before its analysis.
+		if e := r.open[f.Victim.ID]; e != nil {
+			e.DisturbedSeconds += r.o.Interval.Seconds()
+		}
 	case detect.AnalysisEvent:
 		r.recordAnalysis(f)
 	case detect.CommandEvent:
@@ -87,7 +94,7 @@ func (r *Recorder) recordAnalysis(f *loop.Finding) {
 		victim := subject(f.Victim)
 		e = &episode{ids: map[string]bool{}, job: f.Victim.Job, Incident: incidents.Incident{
 			ID: incidents.NewID(f.At, r.o.Node, victim), At: f.At, Node: r.o.Node, Victim: victim,
-			Series: r.before(f.Victim.ID, f.At, cpiOf),
+			Series: r.before(f.Victim.ID, f.At, cpiOf), DisturbedSeconds: r.o.Interval.Seconds(),
 		}}
 		r.open[f.Victim.ID] = e
 	}

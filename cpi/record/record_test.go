@@ -106,6 +106,39 @@ func TestAnEpisodeIsOneIncident(t *testing.T) {
 	}
 }
 
+// A victim is disturbed in the window in which its incident begins, and in each that is an anomaly while that is open.
+func TestForHowLongAVictimIsDisturbed(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
+	var last incidents.Incident
+	r := New(Options{Node: "n", Interval: 90 * time.Second, Put: func(i incidents.Incident) string {
+		last = i
+		return i.ID
+	}, History: func(string) []sample.Sample { return nil }})
+	web, db := who("web", "Deployment/web"), who("db", "Deployment/db")
+	find := func(minutes int, victim *cpi.Container, kinds ...detect.Kind) {
+		for _, kind := range kinds {
+			r.Find(&loop.Finding{Kind: kind, At: start.Add(time.Duration(minutes) * time.Minute), Victim: victim,
+				CPI: 2, Threshold: 1})
+		}
+	}
+	find(0, web, detect.OutlierEvent, detect.AnomalyEvent, detect.AnalysisEvent)
+	if last.DisturbedSeconds != 90 {
+		t.Errorf("at first %v s", last.DisturbedSeconds)
+	}
+	find(1, web, detect.OutlierEvent)
+	find(2, web, detect.OutlierEvent, detect.AnomalyEvent) // its analysis is not due yet
+	find(2, db, detect.OutlierEvent, detect.AnomalyEvent)
+	find(3, web, detect.OutlierEvent, detect.AnomalyEvent, detect.AnalysisEvent)
+	if last.DisturbedSeconds != 270 {
+		t.Errorf("after three windows %v s", last.DisturbedSeconds)
+	}
+	r.Look(&sampler.Window{Window: sample.Window{End: start.Add(time.Hour)}})
+	find(120, web, detect.OutlierEvent, detect.AnomalyEvent, detect.AnalysisEvent)
+	if last.DisturbedSeconds != 90 {
+		t.Errorf("the next incident begins with %v s", last.DisturbedSeconds)
+	}
+}
+
 // Two victims of one antagonist share one cap (case A9 of CPI²): both incidents show it
 // and its end, and neither a victim that is not protected nor one that blames another.
 func TestVictimsShareACap(t *testing.T) {

@@ -119,6 +119,46 @@ func (t *ByCPU) Beside(id string, l *Layout) *Beside {
 	return b
 }
 
+// OnCores is what others had of the cores that a group of containers ran on: the CPUs of each other group, on average
+// over the CPU time of this one. group is the one of a container; empty: it belongs to none, and is not asked about.
+func (t *ByCPU) OnCores(core []int32, group func(id string) string, of string) map[string]float64 {
+	groups := make([]string, len(t.ids))
+	for i, id := range t.ids {
+		groups[i] = group(id)
+	}
+	had, others := map[int32]float64{}, map[int32]map[string]float64{} // seconds, by core
+	sum := 0.0
+	for cpu := range max(len(t.from)-1, 0) {
+		at := domainOf(core, cpu)
+		if at < 0 {
+			continue
+		}
+		for _, r := range t.of(cpu) {
+			switch g := groups[r.who]; g {
+			case "":
+			case of:
+				had[at] += float64(r.onCPU)
+				sum += float64(r.onCPU)
+			default:
+				if others[at] == nil {
+					others[at] = map[string]float64{}
+				}
+				others[at][g] += float64(r.onCPU)
+			}
+		}
+	}
+	out := map[string]float64{}
+	if sum == 0 || t.length <= 0 {
+		return out
+	}
+	for at, seconds := range had {
+		for g, theirs := range others[at] {
+			out[g] += seconds / sum * theirs / t.length
+		}
+	}
+	return out
+}
+
 // mostBeside bounds who is named of a domain.
 const mostBeside = 3
 

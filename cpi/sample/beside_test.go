@@ -138,3 +138,34 @@ func TestDomainsContainOneAnother(t *testing.T) {
 		}
 	})
 }
+
+// A pod of two containers ran for 6 s on the core of CPUs 0 and 1, and for 2 s on that of 4 and 5. What others had of
+// the first counts for three quarters, on the same CPU as on its sibling.
+func TestWhatOthersHadOfAPodsCores(t *testing.T) {
+	ids := []string{"db-a", "db-b", "batch", "web", "kernel"}
+	rows := []Row{{CPU: 0, Who: 0, OnCPU: 4}, {CPU: 1, Who: 1, OnCPU: 2}, {CPU: 4, Who: 0, OnCPU: 2},
+		{CPU: 0, Who: 2, OnCPU: 3}, {CPU: 1, Who: 2, OnCPU: 1}, {CPU: 5, Who: 3, OnCPU: 8}, {CPU: 2, Who: 3, OnCPU: 9},
+		{CPU: 0, Who: 4, OnCPU: 1}, {CPU: 40, Who: 2, OnCPU: 9}}
+	group := func(id string) string {
+		return map[string]string{"db-a": "db", "db-b": "db", "batch": "batch", "web": "web"}[id]
+	}
+	for _, c := range []struct {
+		of   string
+		want map[string]float64
+	}{
+		{"db", map[string]float64{"batch": 0.75 * 0.4, "web": 0.25 * 0.8}},
+		{"batch", map[string]float64{"db": 0.6}},
+		{"web", map[string]float64{"db": 8.0 / 17 * 0.2}},
+		{"nobody", map[string]float64{}},
+	} {
+		got := table(ids, rows, nil).OnCores(layout().Core, group, c.of)
+		for other, want := range c.want {
+			if !close(got[other], want) {
+				t.Errorf("of %s: %s had %v, want %v", c.of, other, got[other], want)
+			}
+		}
+		if len(got) != len(c.want) {
+			t.Errorf("of %s: %v, want %v", c.of, got, c.want)
+		}
+	}
+}

@@ -5,6 +5,7 @@
 //	GET /v1/summary  the node in a few numbers, and what is wrong with it
 //	GET /v1/explain?pod=NAMESPACE/POD   why a pod has the CPUs it has
 //	GET /v1/top      what every container uses, and its cycles per instruction
+//	GET /v1/report   what the last day was like, and what enforcing would have changed
 //	GET /v1/incidents          what interference did, the newest first
 //	GET /v1/incidents/top      the pairs of victim and antagonist with the most incidents
 //	GET /v1/incidents/one/ID   one of them with everything

@@ -33,6 +33,7 @@ func (s *Server) routes() []route {
 		{path: "/v1/summary", answer: s.summary},
 		{path: "/v1/explain", answer: s.explain},
 		{path: "/v1/top", answer: s.top},
+		{path: "/v1/report", answer: s.report},
 		{path: "/v1/doctor", slow: true, answer: s.doctor},
 		{path: "/v1/bundle", slow: true, answer: s.bundle},
 	}, s.incidentRoutes()...)

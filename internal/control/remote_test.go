@@ -12,8 +12,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/quietcore/quietcore/internal/dayreport"
 )
 
 // asked is what Remote answers, and which path was asked for the right to.
@@ -47,6 +50,12 @@ func TestRemoteAnswersAsTheSocket(t *testing.T) {
 				_, err := io.WriteString(w, map[bool]string{true: "hashed", false: "plain"}[hash])
 				return err
 			}, Degraded: func() map[string]string { return map[string]string{"systemd": "silent"} }}
+		made.Reports.Of = func(_ context.Context, since, until time.Time, limit int) (*dayreport.Report, error) {
+			if limit == 13 {
+				return nil, errors.New("no facts")
+			}
+			return dayreport.Of(nil, dayreport.Asked{Since: since, Until: until.Truncate(time.Hour)}), nil
+		}
 		s = made
 	})
 	live(t, p)
@@ -59,6 +68,8 @@ func TestRemoteAnswersAsTheSocket(t *testing.T) {
 	})
 	for _, path := range []string{"/v1/status", "/v1/summary", "/v1/explain?pod=default/db",
 		"/v1/explain?pod=default/none", "/v1/explain?pod=x", "/v1/doctor", "/v1/bundle?hashNames=true",
+		"/v1/report?since=2026-11-20T00:00:00Z&until=2026-11-21T00:00:00Z", "/v1/report?since=x",
+		"/v1/report?since=2026-11-21T00:00:00Z&until=2026-11-20T00:00:00Z", "/v1/report?limit=13",
 		"/v1/incidents", "/v1/incidents/one/x"} {
 		var want []byte
 		err := client.get(limited(t), path, func(text []byte) error { want = text; return nil })

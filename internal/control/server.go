@@ -48,6 +48,7 @@ type Server struct {
 	Metrics http.Handler
 	// Incidents are the incidents on this node; nil: not recorded.
 	Incidents incidents.Source
+	Reports   Reports
 	About     About
 }
 
@@ -87,7 +88,9 @@ type Status struct {
 	// Throttled are the containers that the detector has throttled, by namespace/pod/container.
 	Throttled map[string]Throttled `json:"throttled,omitempty"`
 	Lending   *Lending             `json:"lending,omitempty"`
-	Topology  json.RawMessage      `json:"topology,omitempty"`
+	// Report is the last day in one line; empty: not yet.
+	Report   string          `json:"report,omitempty"`
+	Topology json.RawMessage `json:"topology,omitempty"`
 }
 
 // FollowedPolicy says which QuietcorePolicy the node is to follow, which is in force, and why another one.
@@ -177,6 +180,9 @@ func (s *Server) statusNow(ctx context.Context) (*Status, error) {
 	}
 	if s.Lending != nil {
 		out.Lending = s.Lending(ctx)
+	}
+	if s.Reports.Line != nil {
+		out.Report = s.Reports.Line()
 	}
 	doc, err := topodoc.JSON(view.Topology)
 	out.Topology = doc

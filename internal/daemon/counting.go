@@ -44,7 +44,8 @@ type countingOptions struct {
 	evictions evictions        // of containers, for what they do to others
 	incidents *incidents.Store // nil: none are kept
 	proven    *proven
-	kept      *loop.State // what the detector before this one learned; nil: it is in its file, if anywhere
+	beside    func(*sampler.Window) // takes who ran on whose cores; must not block; nil: nobody does
+	kept      *loop.State           // what the detector before this one learned; nil: it is in its file, if anywhere
 }
 
 // counting counts what containers do to the CPUs, and looks for interference.
@@ -185,6 +186,9 @@ func (p *counting) open() (*counters, error) {
 		counted := inMetrics(w, &status)
 		p.public.add(func() { p.o.metrics.CPIWindow(counted) })
 	})
+	if p.o.beside != nil {
+		s.Subscribe(p.o.beside)
+	}
 	if c.loop, err = p.detector(s); err != nil {
 		p.o.log.Warn("interference is not looked for; windows are counted all the same", "why", err)
 		c.blind = "interference is not looked for: " + err.Error()

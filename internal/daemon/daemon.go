@@ -31,6 +31,7 @@ import (
 	"github.com/quietcore/quietcore/internal/page"
 	"github.com/quietcore/quietcore/internal/serve"
 	"github.com/quietcore/quietcore/internal/state"
+	"github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/plugin"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/sysfs"
@@ -165,6 +166,7 @@ func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) 
 	}
 	notices := notifier{log: d.log, event: d.api.events(cfg)}
 	d.incidents = newIncidentStore(cfg)
+	d.incidents.day = newDay(d.dayOptions(cfg))
 	d.lending = newRenewable(d.makeLending(cfg, cgroups, notices, nil), func(cfg *config.Config, l *lending) *lending {
 		return d.makeLending(cfg, cgroups, notices, l)
 	})
@@ -183,7 +185,7 @@ func (d *daemon) build(cfg *config.Config, t *topology.Topology, cgroups *tree) 
 	d.parts = []part{
 		enforcement{made, cgroups}, d.kubelet, d.api, d.lending, d.counting, silent{d.hardware.Watch},
 		silent{d.watchConfig}, silent{d.followMode}, policyPart{&d.cfg.followed},
-		silent{d.incidents.begun.run(d.incidents.Run)}, d.page(cfg),
+		silent{d.incidents.begun.run(d.incidents.Run)}, d.incidents.day, d.page(cfg),
 	}
 	d.health = metrics.NewHealth(time.Now, made.Beat)
 	d.health.Require("not registered with the runtime", made.Connected)
@@ -226,6 +228,18 @@ func (d *daemon) pluginOptions(cfg *config.Config, t *topology.Topology, cgroups
 	said := d.cfg.modes.now()
 	o.Undo = said.undoes(d.cfg.file.Load().Mode)
 	return o
+}
+
+// dayOptions say where the facts of the report come from. None is asked before everything is made.
+func (d *daemon) dayOptions(cfg *config.Config) dayOptions {
+	return dayOptions{
+		node: d.node, config: d.cfg.Load, incidents: d.incidents.Store, file: dayFile(cfg), log: d.log,
+		usage: func(cgroups map[string]string) []usage.Reading {
+			return d.counting.now().readUsage(cgroups)
+		},
+		lending: func() *page.Lending { return d.lending.now().measured() },
+		counts:  func() string { return d.counting.now().why() },
+	}
 }
 
 // bestEffortFloor is what best effort keeps of its pool.
@@ -276,7 +290,7 @@ func (d *daemon) listen(cfg *config.Config, stop func(error)) (runs []func(conte
 		Performance: func() control.Performance { return d.counting.now().report() },
 		Usage:       func(view *policy.Snapshot) map[string]control.Used { return d.counting.now().used(view) },
 		Lending:     func(ctx context.Context) *control.Lending { return d.lending.now().report(ctx) },
-		Incidents:   d.incidents.Store,
+		Incidents:   d.incidents.Store, Reports: d.incidents.day.reports(),
 		About: control.About{
 			Version: d.options.Version, Doctor: d.options.Doctor, Bundle: d.options.Bundle,
 			Degraded: func() map[string]string { return d.health.Ready().Degraded },

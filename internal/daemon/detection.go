@@ -197,7 +197,8 @@ func (p *counting) recorder(s *sampler.Sampler) *record.Recorder {
 		return nil
 	}
 	return record.New(record.Options{
-		Node: p.o.config.NodeName(), Put: p.o.incidents.Put, History: func(id string) []sample.Sample {
+		Node: p.o.config.NodeName(), Put: p.o.incidents.Put, Interval: time.Duration(p.cfg.Interval),
+		History: func(id string) []sample.Sample {
 			return s.History(id, nil)
 		},
 	})
@@ -217,13 +218,14 @@ func newIncidentStore(cfg *config.Config) incidentStore {
 	if cfg.CPI.Mode == config.CPIOff {
 		o.Before = "cpi.mode is off, and with observe or enforce there are incidents"
 	}
-	return incidentStore{incidents.New(o), newBegun()}
+	return incidentStore{Store: incidents.New(o), begun: newBegun()}
 }
 
-// incidentStore is the database of incidents, and whether it is used.
+// incidentStore is the database of incidents, whether it is used, and what else is kept of a day.
 type incidentStore struct {
 	*incidents.Store
 	begun *begun
+	day   *day
 }
 
 // lookFrom has it opened where incidents are looked for.

@@ -13,6 +13,7 @@ func (d *daemon) makeCounting(cfg *config.Config, cgroups *tree, notices notifie
 	o := countingOptions{
 		config: cfg, floor: d.bestEffortFloor, tree: cgroups.open(), v1: cgroups.v1(), node: d.node, metrics: d.metrics,
 		log: d.log, notify: notices.notify, evictions: newEvictions(cfg, d.api, d.log), proven: p,
+		beside: d.incidents.day.take,
 	}
 	if cfg.CPI.Mode != config.CPIOff {
 		o.incidents = d.incidents.Store

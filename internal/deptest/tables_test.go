@@ -43,13 +43,14 @@ var mayImport = map[string]string{
 	"internal/confine":           "",
 	"internal/config": "cpi/detect cpi/experiment cpuallocator cpuset internal/printable internal/strict policy " +
 		"reclaim",
-	"internal/control": "cpuset internal/cli internal/config internal/incidents internal/script internal/topodoc " +
-		"plugin policy topology",
-	"internal/control/show": "internal/cli internal/control internal/metrics internal/printable internal/render " +
-		"internal/script internal/topodoc policy",
+	"internal/control": "cpuset internal/cli internal/config internal/dayreport internal/incidents internal/script " +
+		"internal/topodoc plugin policy topology",
+	"internal/control/show": "internal/cli internal/control internal/dayreport internal/metrics internal/printable " +
+		"internal/render internal/script internal/topodoc policy",
 	"internal/cdi":        "cpuset internal/dirwatch policy",
 	"internal/daemon":     anything,
 	"internal/dashboards": "",
+	"internal/dayreport":  "internal/incidents internal/printable",
 	"internal/deptest":    "",
 	"internal/dirwatch":   "",
 	"internal/dra":        "cpuallocator cpuset internal/config internal/strict policy topology",
@@ -66,8 +67,8 @@ var mayImport = map[string]string{
 	"internal/enablenri": "",
 	"internal/failpoint": "internal/state",
 	"internal/faults":    "internal/failpoint internal/script internal/state plugin policy",
-	"internal/fleet": "cpuset internal/access internal/cli internal/control internal/control/show internal/doctor " +
-		"internal/incidents internal/incidents/report internal/top",
+	"internal/fleet": "cpuset internal/access internal/cli internal/control internal/control/show internal/dayreport " +
+		"internal/doctor internal/incidents internal/incidents/report internal/top",
 	"internal/hub": "cpuset internal/cli internal/control internal/fleet internal/incidents internal/page/site " +
 		"internal/printable internal/serve internal/top policy",
 	"internal/incidents":         "",
@@ -108,8 +109,8 @@ var mayImport = map[string]string{
 	"internal/world":   "cpuset internal/cgroup internal/cgroup/cgrouptest internal/state policy topology",
 
 	// Commands: flags, and one call each.
-	"cmd/kubectl-quietcore": "internal/cli internal/fleet internal/incidents internal/incidents/parquet " +
-		"internal/incidents/report internal/top",
+	"cmd/kubectl-quietcore": "internal/cli internal/control internal/fleet internal/incidents " +
+		"internal/incidents/parquet internal/incidents/report internal/top",
 	"cmd/quietcore": "internal/cli internal/cli/man internal/config internal/control internal/control/show " +
 		"internal/daemon " +
 		"internal/doctor internal/doctor/bundle internal/doctor/drift internal/doctor/probe internal/enablenri " +

@@ -140,6 +140,46 @@ func TestWhoHurtAJobMost(t *testing.T) {
 	}
 }
 
+// The report of all nodes adds up what each says, and one node that is asked alone says all.
+func TestReportOfAllNodes(t *testing.T) {
+	_, c := clusterOf(t, 12)
+	s, out, _ := streams()
+	if err := c.Incidents(t.Context(), s, incidents.Filter{Limit: 1000}, "json"); err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Count(out.String(), `"id":`)
+	if all < 3 {
+		t.Fatalf("the world is too small: %d incidents", all)
+	}
+	out.Reset()
+	q := control.ReportQuery{Since: time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC), Limit: 2}
+	if err := c.Report(t.Context(), s, q, "text"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`NODE +MODE +SEEN +OWNERS SHARING +INCIDENTS `, `(?m)^node-011 +observe +1h +1 +\d `,
+		fmt.Sprintf(`(?m)^12 nodes: %d incidents, %d minutes disturbed$`, all, 2*all),
+		fmt.Sprintf(`(?m)^shop/Deployment/web +%d +%d +lab/Job/`, all, 2*all),
+		`(?m)^shop/db-node-000 +node-000 +LSE +4.0 +2.0 +2.0$`} {
+		if !regexp.MustCompile(want).MatchString(out.String()) {
+			t.Errorf("there is no %s in\n%s", want, out)
+		}
+	}
+	if n := strings.Count(out.String(), "shop/db-"); n != 2 {
+		t.Errorf("%d left CPUs idle, of at most 2:\n%s", n, out)
+	}
+	c.Nodes = []string{"node-003"}
+	out.Reset()
+	whole := regexp.MustCompile(`(?s)^node node-003 from .*shop/db-node-003 +lab/batch +61 +1.0 +61`)
+	if err := c.Report(t.Context(), s, q, "text"); err != nil || !whole.MatchString(out.String()) {
+		t.Errorf("%v\n%s", err, out)
+	}
+	out.Reset()
+	if err := c.Report(t.Context(), s, q, "json"); err != nil ||
+		!strings.Contains(out.String(), `[{"node":"node-003","pod":"quietcore-003","report":{"node":"node-003"`) {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // What is sent of each question is what the daemon says over its socket.
 func TestEveryQuestion(t *testing.T) {
 	_, c := clusterOf(t, 3)

@@ -28,6 +28,7 @@ import (
 	"github.com/quietcore/quietcore/internal/access"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/dayreport"
 	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/serve"
 	"github.com/quietcore/quietcore/plugin"
@@ -91,7 +92,8 @@ func simulate(t testing.TB, n int, address string, kube *rest.Config) *simulated
 		t.Fatal(err)
 	}
 	s := &control.Server{Plugin: p, Config: func() *config.Config { return &cfg }, Incidents: store,
-		Mode: func() control.Mode { return control.Mode{Mode: "enforce", Source: "file"} },
+		Mode:    func() control.Mode { return control.Mode{Mode: "enforce", Source: "file"} },
+		Reports: reportsOf(d.node, store),
 		About: control.About{Version: "v0.9.0", Bundle: func(_ context.Context, w io.Writer, _ bool) error {
 			_, err := io.WriteString(w, "an archive of "+d.node)
 			return err
@@ -115,6 +117,27 @@ func simulate(t testing.TB, n int, address string, kube *rest.Config) *simulated
 		}
 	})
 	return d
+}
+
+// reportsOf is a daemon's: db shared cores for an hour, and left two CPUs idle.
+func reportsOf(node string, store *incidents.Store) control.Reports {
+	day := dayreport.NewDay()
+	db := dayreport.Pod{Namespace: "shop", Name: "db-" + node, Class: "LSE"}
+	for m := range 61 {
+		at := noon.Add(time.Duration(m) * time.Minute)
+		owner := dayreport.PodLook{Pod: db, Owns: 4, Used: 2}
+		day.Look(&dayreport.Look{At: at, Online: 8, Known: true, Pods: []dayreport.PodLook{owner}})
+		day.Share(at, time.Minute, false, []dayreport.Pair{{Owner: db, CPUs: 1, Parts: true,
+			Other: dayreport.Pod{Namespace: "lab", Name: "batch", Class: "BE"}}})
+	}
+	return control.Reports{Of: func(ctx context.Context, since, until time.Time, limit int) (*dayreport.Report, error) {
+		list, err := store.List(ctx, incidents.Filter{Since: since, Until: until})
+		if err != nil {
+			return nil, err
+		}
+		return dayreport.Of(day.Facts(), dayreport.Asked{Node: node, Mode: "observe", Since: since, Until: until,
+			Incidents: list.Incidents, Listed: true, Lends: true, Counts: true, Limit: limit}), nil
+	}}
 }
 
 // owns runs a pod with CPUs of its own, where it fits.
@@ -143,7 +166,8 @@ func disturbed(node string, n int, by string) incidents.Incident {
 	at := time.Now().UTC().Truncate(time.Second).Add(-time.Duration(n) * time.Second)
 	victim := incidents.Subject{Namespace: "shop", Pod: "web-" + node, Container: "main", Job: "shop/Deployment/web"}
 	antagonist := incidents.Subject{Namespace: "lab", Pod: by + "-" + node, Container: "main", Job: "lab/Job/" + by}
-	return incidents.Incident{At: at, Node: node, Victim: victim, CPI: 3, Threshold: 2, Verdict: incidents.Observe,
+	return incidents.Incident{At: at, Node: node, Victim: victim, DisturbedSeconds: 120, CPI: 3, Threshold: 2,
+		Verdict:     incidents.Observe,
 		Spec:        incidents.Spec{Mean: 1.5, StdDev: 0.25, Samples: 1000, Tasks: 6},
 		Suspects:    []incidents.Suspect{{Subject: antagonist, Score: 0.5}},
 		Antagonists: []incidents.Subject{antagonist}}

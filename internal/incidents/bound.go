@@ -37,6 +37,7 @@ func Bounded(i Incident) Incident {
 	i.Outcome.Result = cut(i.Outcome.Result, 20)
 	i.Outcome.Before, i.Outcome.After = finite(i.Outcome.Before), finite(i.Outcome.After)
 	i.Series = points(i.Series)
+	i.DisturbedSeconds = max(finite(i.DisturbedSeconds), 0)
 
 	i.Antagonists = slices.Clone(i.Antagonists[:min(len(i.Antagonists), maxAntagonists)])
 	for n := range i.Antagonists {

@@ -89,7 +89,10 @@ type digest struct {
 	verdict, result      []byte
 	victim               rawSubject
 	antagonists          []rawAntagonist
-	resource             []byte // empty also where an older version wrote it
+	// What an older version did not write is empty, or 0.
+	resource  []byte
+	disturbed float64 // seconds
+	suspect   []byte  // the job that was suspected first
 }
 
 type rawSubject struct{ namespace, pod, container, job, class []byte }
@@ -122,7 +125,10 @@ func digestOf(i *Incident, seq uint64) digest {
 		seq: seq, at: i.At.UnixMilli(), cpi: i.CPI, threshold: i.Threshold, mean: i.Spec.Mean,
 		before: i.Outcome.Before, after: i.Outcome.After,
 		verdict: []byte(i.Verdict), result: []byte(i.Outcome.Result), victim: i.Victim.raw(),
-		resource: []byte(i.Evidence.Lacked()),
+		resource: []byte(i.Evidence.Lacked()), disturbed: i.DisturbedSeconds,
+	}
+	if len(i.Suspects) > 0 {
+		d.suspect = []byte(i.Suspects[0].JobName())
 	}
 	for _, s := range i.Antagonists {
 		a := rawAntagonist{rawSubject: s.raw()}
@@ -162,7 +168,9 @@ func (d *digest) encode() []byte {
 			b = append(b, boolByte(c.ended))
 		}
 	}
-	b = appendText(b, d.resource) // what an older version does not look at
+	// What follows an older version does not look at.
+	b = appendText(b, d.resource)
+	b = appendText(appendFloat(b, d.disturbed), d.suspect)
 	return seal(b)
 }
 
@@ -227,8 +235,12 @@ func (d *digest) decodeIf(b []byte, wanted func(*digest) bool) (bool, error) {
 			a.caps = append(a.caps, span{int64(r.uint64()), int64(r.uint64()), r.byte() == 1})
 		}
 	}
-	if d.resource = nil; len(r.b) > 0 {
+	d.resource, d.disturbed, d.suspect = nil, 0, nil
+	if len(r.b) > 0 {
 		d.resource = r.text()
+	}
+	if len(r.b) > 0 {
+		d.disturbed, d.suspect = r.float(), r.text()
 	}
 	if r.short {
 		return false, errDamaged

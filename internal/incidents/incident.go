@@ -238,6 +238,9 @@ type Incident struct {
 	Actions     []Action  `json:"actions,omitempty"`
 	Outcome     Outcome   `json:"outcome,omitzero"`
 	Series      []Point   `json:"series,omitempty"` // the victim's CPI
+	// DisturbedSeconds is the time that those windows stand for in which the victim was in an anomaly; 0: an earlier
+	// version wrote it.
+	DisturbedSeconds float64 `json:"disturbedSeconds,omitempty"`
 	// Experiments are the tests that fell into the incident.
 	Experiments []Experiment `json:"experiments,omitempty"`
 }

@@ -214,16 +214,24 @@ func drawn(t *rapid.T) Incident {
 // read by it: the resource stands behind all that it looks at.
 func TestOldDigestsAreRead(t *testing.T) {
 	i := example(noon, "web", "batch")
-	i.Evidence = &Evidence{Resource: "L3", Waited: true}
+	i.Evidence, i.DisturbedSeconds = &Evidence{Resource: "L3", Waited: true}, 180
 	d := digestOf(&i, 3)
 	value := d.encode()
 	var now, old digest
 	if err := now.decode(value); err != nil || now.summary("x", 0).Resource != "L3 and queue" {
 		t.Errorf("%q, %v", now.resource, err)
 	}
+	if s := now.summary("x", 0); s.DisturbedSeconds != 180 || s.Suspect != i.Suspects[0].JobName() {
+		t.Errorf("%+v", s)
+	}
+	value = seal(value[:len(value)-4-1-len(d.suspect)])
+	if err := now.decode(value); err != nil || now.summary("x", 0).Resource != "L3 and queue" || now.disturbed != 0 ||
+		now.suspect != nil {
+		t.Errorf("one without how long: %+v, %v", now.summary("x", 0), err)
+	}
 	value = seal(value[:len(value)-1-len(d.resource)])
-	old.resource = []byte("of another one")
-	if err := old.decode(value); err != nil || old.summary("x", 0).Resource != "" ||
+	old.resource, old.suspect = []byte("of another one"), []byte("of another one")
+	if err := old.decode(value); err != nil || old.summary("x", 0).Resource != "" || old.suspect != nil ||
 		!slices.Equal(old.antagonists[0].caps, now.antagonists[0].caps) {
 		t.Errorf("%+v, %v", old.summary("x", 0), err)
 	}

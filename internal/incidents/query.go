@@ -26,19 +26,22 @@ type Filter struct {
 
 // Summary is an incident in a list.
 type Summary struct {
-	ID          string              `json:"id"`
-	At          time.Time           `json:"at"`
-	Victim      Subject             `json:"victim"`
-	CPI         float64             `json:"cpi"`
-	Threshold   float64             `json:"threshold"`
-	Mean        float64             `json:"mean"`
-	Verdict     string              `json:"verdict"`
-	Result      string              `json:"result,omitempty"`
-	Before      float64             `json:"before,omitempty"`
-	After       float64             `json:"after,omitempty"`
-	Active      bool                `json:"active,omitempty"`
-	Resource    string              `json:"resource,omitempty"` // that the victim lacked
-	Antagonists []SummaryAntagonist `json:"antagonists,omitempty"`
+	ID        string    `json:"id"`
+	At        time.Time `json:"at"`
+	Victim    Subject   `json:"victim"`
+	CPI       float64   `json:"cpi"`
+	Threshold float64   `json:"threshold"`
+	Mean      float64   `json:"mean"`
+	Verdict   string    `json:"verdict"`
+	Result    string    `json:"result,omitempty"`
+	Before    float64   `json:"before,omitempty"`
+	After     float64   `json:"after,omitempty"`
+	Active    bool      `json:"active,omitempty"`
+	Resource  string    `json:"resource,omitempty"` // that the victim lacked
+	// DisturbedSeconds is Incident's; Suspect is the job that was suspected first.
+	DisturbedSeconds float64             `json:"disturbedSeconds,omitempty"`
+	Suspect          string              `json:"suspect,omitempty"`
+	Antagonists      []SummaryAntagonist `json:"antagonists,omitempty"`
 }
 
 // SummaryAntagonist is an antagonist in a list.
@@ -218,7 +221,7 @@ func (s *selection) match(d *digest) bool {
 func (d *digest) summary(id string, now int64) Summary {
 	s := Summary{
 		ID: id, At: time.UnixMilli(d.at).UTC(), Victim: d.victim.subject(), CPI: d.cpi, Threshold: d.threshold,
-		Mean: d.mean, Resource: string(d.resource),
+		Mean: d.mean, Resource: string(d.resource), DisturbedSeconds: d.disturbed, Suspect: string(d.suspect),
 		Verdict: string(d.verdict), Result: string(d.result), Before: d.before, After: d.after, Active: d.active(now),
 	}
 	for i := range d.antagonists {

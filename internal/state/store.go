@@ -99,7 +99,8 @@ func Prepare(dir string) error {
 
 // ours are the files that the daemon keeps in its directory: this package's and those of its other
 // parts. Each has companions with longer names.
-var ours = []string{fileName, LearnedFile, TestsFile, IncidentsFile, LendingFile, ModeFile, PolicyFile}
+var ours = []string{fileName, LearnedFile, TestsFile, IncidentsFile, LendingFile, ModeFile, PolicyFile,
+	DayFile}
 
 // Files of other programs in the state directory.
 const (
@@ -109,6 +110,7 @@ const (
 	LendingFile   = "lending.json"
 	ModeFile      = "mode.json"   // what was said of the mode beside the configuration
 	PolicyFile    = "policy.json" // the QuietcorePolicy in force
+	DayFile       = "day.json"    // what `quietcore report` is made of
 )
 
 // onlyOurs prevents a mistyped path, such as /var/lib, from being closed to every other user.

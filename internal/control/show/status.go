@@ -165,6 +165,9 @@ func notes(s *control.Status) []string {
 		list = append(list, fmt.Sprintf("%s is waiting for %d CPUs since %s", who, w.CPUs,
 			w.Since.UTC().Format(time.RFC3339)))
 	}
+	if s.Report != "" {
+		list = append(list, "quietcore report: "+s.Report)
+	}
 	if why := s.CPI.Why; why != "" {
 		list = append(list, metrics.FeatureCPI+": "+why)
 	}

@@ -1,10 +1,12 @@
 package show
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/quietcore/quietcore/cpuset"
+	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -41,5 +43,17 @@ ns/b   numa-0  none  0     asked for 4; CPUs 4-7, which it had, are others' now
 	out.Reset()
 	if err := writeClaims(&out, nil); err != nil || out.Len() > 0 {
 		t.Errorf("without claims: %q, %v", out.String(), err)
+	}
+}
+
+// The last day is one of the notes, once there is one.
+func TestReportInTheStatus(t *testing.T) {
+	s := &control.Status{Connected: true, Synchronised: true}
+	if list := notes(s); len(list) != 0 {
+		t.Errorf("without a report: %q", list)
+	}
+	s.Report = "in 24h0m: 3 incidents, 20 minutes disturbed"
+	if list := notes(s); !slices.Equal(list, []string{"quietcore report: " + s.Report}) {
+		t.Errorf("%q", list)
 	}
 }

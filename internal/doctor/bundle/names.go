@@ -16,7 +16,7 @@ import (
 func nameKeys() []string {
 	return []string{
 		"namespace", "pod", "container", "name", "node", "job", "owner", "jobs", "victim", "antagonist", "namespaces",
-		"workload", "hostname", "victimJob", "antagonistJob",
+		"workload", "hostname", "victimJob", "antagonistJob", "suspect",
 	}
 }
 

@@ -94,6 +94,9 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 	if e := i.Evidence; e != nil {
 		line("resource", "%s", e.Lacked())
 	}
+	if i.DisturbedSeconds > 0 {
+		line("disturbed", "%s at least", lasted(i.DisturbedSeconds))
+	}
 	line("verdict", "%s", i.Verdict)
 	if i.Why != "" {
 		line("why", "%s", i.Why)
