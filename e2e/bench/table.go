@@ -78,6 +78,7 @@ func memoryRows(m figures.Memory) []row {
 			Measured: fmt.Sprintf("%d, %d", m.Containers, m.Judged)},
 		{What: "resident memory of the daemon, everything on", Measured: mib(m.Resident), Budget: mib(memoryBudget),
 			Ratio: m.Resident / memoryBudget},
+		{What: "of it its own, not pages of its program", Measured: mib(m.Own)},
 		{What: "the most since its start", Measured: mib(m.Peak)},
 	}
 }

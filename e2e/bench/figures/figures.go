@@ -47,6 +47,7 @@ type Memory struct {
 	Judged     int     `json:"judged"`  // of them, those that the detector follows
 	Windows    int     `json:"windows"` // that were counted of them
 	Resident   float64 `json:"residentMiB"`
+	Own        float64 `json:"ownMiB"`  // of it, what is no page of a file
 	Peak       float64 `json:"peakMiB"` // the most since its start
 }
 
