@@ -537,9 +537,9 @@ func TestKeysOfThePages(t *testing.T) {
 		t.Fatal(err)
 	}
 	dotted := regexp.MustCompile(`^(config\.)?([a-z][a-zA-Z]*(?:\.[a-z][a-zA-Z]*)+)(?:$|[:=])`)
-	// files and domains
+	// files, domains, and a name of OpenTelemetry's
 	others := regexp.MustCompile(
-		`^(dra\.cpu|cgroup\.(procs|controllers|events|type|subtree_control)|` +
+		`^(dra\.cpu|log\.record\.uid|cgroup\.(procs|controllers|events|type|subtree_control)|` +
 			`\w+\.(json|yaml|txt|csv|db|sock|go|jsonl|service|slice|io|dev))$`)
 	n := 0
 	for _, p := range pages(t) {

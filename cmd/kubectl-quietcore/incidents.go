@@ -1,15 +1,11 @@
 package main
 
 import (
-	"fmt"
-	"io"
-
 	"github.com/spf13/cobra"
 
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/fleet"
 	"github.com/quietcore/quietcore/internal/incidents"
-	"github.com/quietcore/quietcore/internal/incidents/parquet"
 	"github.com/quietcore/quietcore/internal/incidents/report"
 )
 
@@ -18,13 +14,13 @@ func newIncidents(c *fleet.Cluster) *cobra.Command {
 	cmd.Use = "incidents"
 	cmd.Short = "who disturbed whom, on all nodes"
 	cmd.Long = `Without another word it lists incidents of all nodes, the newest first; top ranks who hurt a job most;
-show has everything about one; parquet makes a file for data tools of what daemons exported. Flags
-mean what they mean in quietcore incidents; docs/incidents.md explains the columns.`
+show has everything about one; export makes Parquet, OpenTelemetry's log records, CSV or JSON of them.
+Flags mean what they mean in quietcore incidents; docs/incidents.md explains the columns.`
 	cmd.Example = `  kubectl quietcore incidents --since 24h --victim web
   kubectl quietcore incidents top --victim web --since 24h
   kubectl quietcore incidents show 20261121-1200`
 	list := newIncidentsList(c)
-	cmd.AddCommand(list, newIncidentsTop(c), newIncidentsShow(c), newIncidentsParquet())
+	cmd.AddCommand(list, newIncidentsTop(c), newIncidentsShow(c), newIncidentsExport(c))
 	cmd.Args = cli.NoSuchCommand
 	return cmd
 }
@@ -61,29 +57,4 @@ func newIncidentsShow(c *fleet.Cluster) *cobra.Command {
 		return c.IncidentsShow(cmd.Context(), cli.StreamsOf(cmd), args[0], *format)
 	}
 	return cmd
-}
-
-// newIncidentsParquet asks nobody: the daemon need not carry what makes Parquet.
-func newIncidentsParquet() *cobra.Command {
-	return &cobra.Command{
-		Use:   "parquet FILE",
-		Short: "make Parquet of exported incidents",
-		Long: `Reads what quietcore incidents export wrote as lines (--format jsonl) from standard input, of one
-daemon or of several, one after the other, and writes Parquet with a row for each incident and
-everything in it.`,
-		Example: "  kubectl -n quietcore-system exec POD -- /quietcore incidents export --format jsonl - |\n" +
-			"    kubectl quietcore incidents parquet incidents.parquet",
-		Args: cli.OneArg("the FILE to write"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			n := 0
-			err := report.ToFile(args[0], func(w io.Writer) (err error) {
-				n, err = parquet.Of(cmd.InOrStdin(), w)
-				return err
-			})
-			if err == nil {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%d incidents are in %s\n", n, args[0])
-			}
-			return err
-		},
-	}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -82,6 +84,26 @@ func (c *cluster) log(line string) {
 	}
 }
 
+// collector stands in for a server of OTLP/HTTP, and keeps in a file what it is sent.
+func collector(file string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/logs" {
+			http.NotFound(w, r)
+			return
+		}
+		plain, err := gzip.NewReader(r.Body)
+		if err == nil {
+			var text []byte
+			if text, err = io.ReadAll(plain); err == nil {
+				err = os.WriteFile(file, text, 0o600)
+			}
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
+	})
+}
+
 const kubeconfig = `apiVersion: v1
 kind: Config
 current-context: here
@@ -101,6 +123,9 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			api := httptest.NewTLSServer(&cluster{dir: e.WorkDir})
 			e.Defer(api.Close)
+			logs := httptest.NewServer(collector(filepath.Join(e.WorkDir, "sent")))
+			e.Defer(logs.Close)
+			e.Setenv("OTLP", logs.URL)
 			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "kubeconfig"))
 			return os.WriteFile(filepath.Join(e.WorkDir, "kubeconfig"), fmt.Appendf(nil, kubeconfig, api.URL), 0o600)
 		},

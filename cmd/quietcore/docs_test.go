@@ -106,6 +106,24 @@ func apiServer(t *testing.T, dir string) {
 	t.Setenv("KUBECONFIG", kubeconfig)
 }
 
+// collector takes log records where OTLP/HTTP does by default.
+func collector(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:4318")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v1/logs" {
+			http.NotFound(w, r)
+		}
+	}))
+	s.Listener.Close()
+	s.Listener = l
+	s.Start()
+	t.Cleanup(s.Close)
+}
+
 // kubectl is a folder with that and with the plugin, built as docs/fleet.md builds it.
 func kubectl(t *testing.T) string {
 	t.Helper()
@@ -170,6 +188,7 @@ func newDocsNode(t *testing.T) *docsNode {
 	config := "apiVersion: quietcore.dev/v1alpha1\nconfine: \"off\"\nnode: {name: node-a}\n"
 	for name, text := range map[string]string{
 		"/etc/quietcore/config.yaml": config,
+		"/etc/hosts":                 "127.0.0.1 localhost\n",
 		"/etc/containerd/config.toml": "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = false\n  " +
 			"plugin_request_timeout = '2s'\n",
 		"config.yaml": config,
@@ -300,6 +319,7 @@ func runDocs(t *testing.T) {
 	}
 	p := place{dir: n.dir, config: "/etc/quietcore/config.yaml", socket: "/run/quietcore/quietcore.sock"}
 	apiServer(t, t.TempDir())
+	collector(t)
 	log, stop := p.start(t)
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -332,6 +352,10 @@ func runDocs(t *testing.T) {
 		n.run(t, c)
 	}
 }
+
+// exported are commands that write a file, or send, and say on standard error how many incidents that are.
+var exported, count = regexp.MustCompile(`kubectl quietcore incidents export`),
+	regexp.MustCompile(`^[1-9][0-9]* incidents are (in|sent)`)
 
 // run runs one command and wants it to succeed. The doctor finds something here, and
 // says so by 1.
@@ -369,6 +393,12 @@ func (n *docsNode) run(t *testing.T, c doctext.Command) {
 	}
 	if err != nil {
 		t.Errorf("%s: %v\n%s%s", c, err, out.String(), errs.String())
+		return
+	}
+	if exported.MatchString(text) {
+		if !count.MatchString(errs.String()) {
+			t.Errorf("%s: it says\n%s", c, errs.String())
+		}
 		return
 	}
 	complains := errs.Len() > 0 && code != cli.Failed // which only the doctor may end with, see above

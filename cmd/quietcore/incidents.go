@@ -101,8 +101,8 @@ func newIncidentsExport() *cobra.Command {
 		Use:   "export FILE",
 		Short: "write incidents for other programs",
 		Long: `Writes incidents, the oldest first: as CSV with a line for each suspect, or as JSON with a
-line for each incident and everything in it, of which kubectl quietcore incidents parquet makes
-Parquet. FILE - is standard output.`,
+line for each incident and everything in it, of which kubectl quietcore incidents export makes
+Parquet and OTLP. FILE - is standard output.`,
 		Example: "  quietcore incidents export --since 7d incidents.jsonl\n  quietcore incidents " +
 			"export --format csv - | head",
 		Args: cli.OneArg("the FILE to write, or -"),
@@ -118,9 +118,9 @@ Parquet. FILE - is standard output.`,
 		if format == "" {
 			format = args[0][strings.LastIndexByte(args[0], '.')+1:]
 		}
-		if format == "parquet" {
-			return cli.Usage("export lines (--format %s): kubectl quietcore incidents parquet makes Parquet of them",
-				export.Lines)
+		if format == "parquet" || format == "otlp" {
+			return cli.Usage("export lines (--format %s): kubectl quietcore incidents export --from makes %s of them",
+				export.Lines, format)
 		}
 		if err := cli.OneOf("format", format, formats...); err != nil {
 			return err

@@ -205,7 +205,7 @@ func TestIncidentsSaysWhatIsWrong(t *testing.T) {
 		{"list --limit -1", 2, "must be 0"},
 		{"top --by name", 2, "must be one of"},
 		{"export x.xlsx", 2, "must be one of [csv jsonl]"},
-		{"export x.parquet", 2, "kubectl quietcore incidents parquet makes"},
+		{"export x.parquet", 2, "kubectl quietcore incidents export --from makes parquet"},
 		{"export --format csv /nonexistent/x.csv --database " + path, 1, "no such file"},
 		{"show " + ids[0] + " --svg /nonexistent/x.svg --database " + path, 1, "no such file"},
 	} {

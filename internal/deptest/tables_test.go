@@ -68,11 +68,12 @@ var mayImport = map[string]string{
 	"internal/failpoint": "internal/state",
 	"internal/faults":    "internal/failpoint internal/script internal/state plugin policy",
 	"internal/fleet": "cpuset internal/access internal/cli internal/control internal/control/show internal/dayreport " +
-		"internal/doctor internal/incidents internal/incidents/report internal/top",
+		"internal/doctor internal/incidents internal/incidents/export internal/incidents/report internal/top",
 	"internal/hub": "cpuset internal/cli internal/control internal/fleet internal/incidents internal/page/site " +
 		"internal/printable internal/serve internal/top policy",
 	"internal/incidents":         "",
 	"internal/incidents/export":  "internal/incidents",
+	"internal/incidents/otlp":    "internal/cli internal/incidents",
 	"internal/incidents/parquet": "internal/incidents",
 	"internal/incidents/plot":    "internal/incidents",
 	"internal/incidents/report": "internal/cli internal/control internal/incidents internal/incidents/export " +
@@ -110,7 +111,8 @@ var mayImport = map[string]string{
 
 	// Commands: flags, and one call each.
 	"cmd/kubectl-quietcore": "internal/cli internal/control internal/fleet internal/incidents " +
-		"internal/incidents/parquet internal/incidents/report internal/top",
+		"internal/incidents/export internal/incidents/otlp internal/incidents/parquet internal/incidents/report " +
+		"internal/top",
 	"cmd/quietcore": "internal/cli internal/cli/man internal/config internal/control internal/control/show " +
 		"internal/daemon " +
 		"internal/doctor internal/doctor/bundle internal/doctor/drift internal/doctor/probe internal/enablenri " +

@@ -1,6 +1,6 @@
 // Package export writes incidents for other programs: CSV with a row per suspect, for
-// spreadsheets, and lines of JSON with everything, of which internal/incidents/parquet makes
-// Parquet: outside of the daemon, which needs none. [To] makes a [Writer] of either format.
+// spreadsheets, and lines of JSON with everything, which [Read] reads back: of them `kubectl quietcore` makes what
+// needs libraries that the daemon does not carry. [To] makes a [Writer] of either format.
 //
 //	w, err := export.To(file, export.CSV)
 //	err = source.Export(ctx, incidents.Filter{}, w.Write)
@@ -10,6 +10,7 @@ package export
 import (
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -139,4 +140,28 @@ func (l *lines) Write(i *incidents.Incident) error { return l.encode.Encode(i) }
 func (l *lines) Close() error {
 	_, err := io.WriteString(l.w, "{}\n")
 	return err
+}
+
+// Read hands on the incidents of lines, of one daemon or of several, one after the other. Each ends with an empty
+// object: without it something is missing.
+func Read(from io.Reader, give func(*incidents.Incident) error) error {
+	ended, n := false, 0
+	for lines := json.NewDecoder(from); ; {
+		one := incidents.Incident{}
+		switch err := lines.Decode(&one); {
+		case errors.Is(err, io.EOF) && ended:
+			return nil
+		case errors.Is(err, io.EOF):
+			return errors.New("the end is missing, a line {}: what was exported is cut off")
+		case err != nil:
+			return fmt.Errorf("incident %d: %w", n+1, err)
+		}
+		if ended = one.ID == ""; ended {
+			continue
+		}
+		n++
+		if err := give(&one); err != nil {
+			return err
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,37 @@ func TestLinesAreReadBack(t *testing.T) {
 	}
 	if decode.More() {
 		t.Error("more follows")
+	}
+}
+
+// Lines of two daemons, one after the other, are read as one list; what was cut off at any byte is an error.
+func TestRead(t *testing.T) {
+	text := string(write(t, Lines, two()...)) + string(write(t, Lines)) + string(write(t, Lines, two()...))
+	var ids []string
+	if err := Read(strings.NewReader(text), func(i *incidents.Incident) error {
+		ids = append(ids, i.ID)
+		return nil
+	}); err != nil || len(ids) != 4 || ids[0] != two()[0].ID || ids[1] != two()[1].ID || ids[2] != ids[0] {
+		t.Fatalf("%q, %v", ids, err)
+	}
+	nothing := func(*incidents.Incident) error { return nil }
+	one := string(write(t, Lines, two()...))
+	for at := range len(one) - len("}\n") {
+		if err := Read(strings.NewReader(one[:at]), nothing); err == nil {
+			t.Fatalf("%q is whole", one[:at])
+		}
+	}
+	for text, want := range map[string]string{
+		strings.TrimSuffix(one, "{}\n"): "the end is missing", "at,node\n": "incident 1: ", "": "the end is missing",
+		one + one[:9]: "incident 3: ",
+	} {
+		if err := Read(strings.NewReader(text), nothing); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.20q…: %v, want %q", text, err, want)
+		}
+	}
+	full := errors.New("the disk is full")
+	if err := Read(strings.NewReader(one), func(*incidents.Incident) error { return full }); !errors.Is(err, full) {
+		t.Errorf("what takes them fails: %v", err)
 	}
 }
 

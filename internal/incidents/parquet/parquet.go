@@ -1,14 +1,9 @@
-// Package parquet makes Parquet of exported incidents, with a row per incident and everything in it, for DuckDB,
-// pandas and the like. It is for `kubectl quietcore`: the daemon writes lines of JSON (internal/incidents/export), and
-// carries no library for it.
-//
-//	n, err := parquet.Of(os.Stdin, file)
+// Package parquet makes Parquet of incidents, with a row per incident and everything in it, for DuckDB, pandas and the
+// like. It is for `kubectl quietcore`: the daemon writes lines of JSON (internal/incidents/export), and carries no
+// library for it.
 package parquet
 
 import (
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"time"
@@ -22,30 +17,23 @@ import (
 // rowGroup bounds the memory.
 const rowGroup = 2000
 
-// Of makes Parquet of what daemons exported, one after the other, and returns how many incidents that is. What a
-// daemon exports ends with an empty object: without it something is missing.
-func Of(exported io.Reader, w io.Writer) (n int, err error) {
-	to := parquet.NewGenericWriter[row](w, parquet.Compression(&zstd.Codec{}), parquet.MaxRowsPerRowGroup(rowGroup))
-	ended := false
-	for lines := json.NewDecoder(exported); ; {
-		one := incidents.Incident{}
-		switch err := lines.Decode(&one); {
-		case errors.Is(err, io.EOF) && ended:
-			return n, to.Close()
-		case errors.Is(err, io.EOF):
-			return n, errors.New("the end is missing, a line {}: what exported was cut off")
-		case err != nil:
-			return n, fmt.Errorf("incident %d: %w", n+1, err)
-		}
-		if ended = one.ID == ""; ended {
-			continue
-		}
-		if _, err := to.Write([]row{rowOf(&one)}); err != nil {
-			return n, err
-		}
-		n++
-	}
+// Writer writes Parquet, which is complete after Close.
+type Writer struct{ to *parquet.GenericWriter[row] }
+
+// NewWriter writes to w.
+func NewWriter(w io.Writer) *Writer {
+	return &Writer{parquet.NewGenericWriter[row](w, parquet.Compression(&zstd.Codec{}),
+		parquet.MaxRowsPerRowGroup(rowGroup))}
 }
+
+// Write adds an incident.
+func (w *Writer) Write(i *incidents.Incident) error {
+	_, err := w.to.Write([]row{rowOf(i)})
+	return err
+}
+
+// Close ends the file.
+func (w *Writer) Close() error { return w.to.Close() }
 
 // row is an incident in Parquet. Times are in microseconds of UTC.
 type row struct {

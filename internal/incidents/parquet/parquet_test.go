@@ -2,9 +2,6 @@ package parquet
 
 import (
 	"bytes"
-	"encoding/json"
-	"io"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,9 +12,8 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// exported is what a daemon writes, one incident with everything and a bare one.
-func exported(t *testing.T) string {
-	t.Helper()
+// two are one incident with everything and a bare one.
+func two() []incidents.Incident {
 	who := func(job string) incidents.Subject {
 		return incidents.Subject{Namespace: "shop", Pod: job + "-1", Container: "main", Job: "Deployment/" + job,
 			Class: "BE", CPUs: "0-3"}
@@ -37,27 +33,31 @@ func exported(t *testing.T) string {
 		Series:  []incidents.Point{{Offset: -time.Minute, Value: 3.5}, {Offset: 0, Value: 3.25}},
 	})
 	bare := incidents.Bounded(incidents.Incident{At: noon.Add(time.Hour), Victim: who("db"), CPI: 2})
-	var b strings.Builder
-	for _, i := range []incidents.Incident{full, bare} {
-		text, err := json.Marshal(i)
-		if err != nil {
+	return []incidents.Incident{full, bare}
+}
+
+// made is Parquet of a list.
+func made(t *testing.T, list ...incidents.Incident) []row {
+	t.Helper()
+	var b bytes.Buffer
+	w := NewWriter(&b)
+	for i := range list {
+		if err := w.Write(&list[i]); err != nil {
 			t.Fatal(err)
 		}
-		b.Write(append(text, '\n'))
 	}
-	return b.String() + "{}\n"
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := parquet.Read[row](bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil || len(rows) != len(list) {
+		t.Fatalf("%d rows of %d incidents, %v", len(rows), len(list), err)
+	}
+	return rows
 }
 
 func TestParquetIsReadBack(t *testing.T) {
-	var b bytes.Buffer
-	n, err := Of(strings.NewReader(exported(t)+exported(t)), &b) // of two nodes
-	if err != nil || n != 4 {
-		t.Fatalf("%d incidents, %v", n, err)
-	}
-	rows, err := parquet.Read[row](bytes.NewReader(b.Bytes()), int64(b.Len()))
-	if err != nil || len(rows) != 4 {
-		t.Fatalf("%d rows, %v", len(rows), err)
-	}
+	rows := made(t, append(two(), two()...)...) // of two nodes
 	r := rows[0]
 	if r.ID == "" || r.ID != rows[2].ID || !r.At.Equal(noon) || r.Victim.Job != "Deployment/web" ||
 		r.Spec.Mean != 1.75 || r.Node != "node-a" || r.Verdict != incidents.Cap ||
@@ -70,30 +70,5 @@ func TestParquetIsReadBack(t *testing.T) {
 		!r.At.Equal(noon.Add(time.Hour)) {
 		t.Errorf("the bare one as %+v", r)
 	}
-	var empty bytes.Buffer
-	if n, err := Of(strings.NewReader("{}\n"), &empty); n != 0 || err != nil {
-		t.Fatalf("no incidents: %d, %v", n, err)
-	}
-	rows, err = parquet.Read[row](bytes.NewReader(empty.Bytes()), int64(empty.Len()))
-	if err != nil || len(rows) != 0 {
-		t.Errorf("no incidents are read as %d, %v", len(rows), err)
-	}
-}
-
-// TestWhatIsCutOff: at every byte it is an error.
-func TestWhatIsCutOff(t *testing.T) {
-	text := exported(t)
-	for at := range len(text) - len("}\n") {
-		if _, err := Of(strings.NewReader(text[:at]), io.Discard); err == nil {
-			t.Fatalf("%q is whole", text[:at])
-		}
-	}
-	if _, err := Of(strings.NewReader(strings.TrimSuffix(text, "{}\n")), io.Discard); err == nil ||
-		!strings.Contains(err.Error(), "the end is missing") {
-		t.Errorf("without its end: %v", err)
-	}
-	if _, err := Of(strings.NewReader("at,node\n"), io.Discard); err == nil ||
-		!strings.Contains(err.Error(), "incident 1: ") {
-		t.Errorf("CSV: %v", err)
-	}
+	made(t)
 }
