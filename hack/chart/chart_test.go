@@ -565,7 +565,14 @@ func TestMistakesAreRefused(t *testing.T) {
 		"an evictor without memory": {
 			"{config: {reclaim: {mode: enforce, evict: true}}, evictor: {resources: {limits: {memory: 128Mi}}}}", "",
 			"evictor.goMemLimit is 384MiB, must be below evictor.resources.limits.memory, which is 128Mi"},
-		"a rate of nothing":      {"evictor: {burst: 0}", "", "burst"},
+		"a rate of nothing":           {"evictor: {burst: 0}", "", "burst"},
+		"a startup taint before 1.30": {"startupTaint: {enabled: true}", "1.29.4", "leave startupTaint off"},
+		"a startup taint that nothing binds": {
+			"{startupTaint: {enabled: true}, admissionPolicies: {ownNode: {enabled: false}}}", "",
+			"nothing would bind a daemon to the taint of its own Node: admissionPolicies.ownNode.enabled is false"},
+		"a startup taint without an API server": {
+			"{startupTaint: {enabled: true}, config: {kubernetes: {api: \"off\"}, listen: 127.0.0.1:9464}}", "",
+			"nobody would take the taint away"},
 		"frozen before 1.30":     {"admissionPolicies: {frozen: {enabled: true}}", "1.29.4", "needs 1.30"},
 		"Kubernetes before 1.26": {"{}", "1.25.0", "kubeVersion"},
 		"profiles of one's own": {"scheduler: {enabled: true, config: {profiles: []}}", "",
@@ -658,7 +665,8 @@ func TestRestartsOnlyForKeysThatNeedOne(t *testing.T) {
 		"suppression: {mode: observe}", "dra: {share: \"8\"}",
 		"confine: \"off\"",
 		"inject: {cpusEnv: CPUS}", "kubernetes: {events: false}",
-		"kubernetes: {policy: true}", "nri: {index: \"10\"}", "cgroup: {driver: systemd}",
+		"kubernetes: {policy: true}", "kubernetes: {startupTaint: true}",
+		"nri: {index: \"10\"}", "cgroup: {driver: systemd}",
 		"sysfs: {root: /x}",
 		"state: {dir: /x}", "socket: /x/y", "listen: \":1\"", "health: {listen: \":2\"}",
 		"metrics: {auth: \"off\"}",

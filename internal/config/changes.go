@@ -33,6 +33,7 @@ func readAtStart() []atStart {
 		{"kubernetes.labels", func(c *Config) any { return &c.Kubernetes.Labels }},
 		{"kubernetes.events", func(c *Config) any { return &c.Kubernetes.Events }},
 		{"kubernetes.policy", func(c *Config) any { return &c.Kubernetes.Policy }},
+		{"kubernetes.startupTaint", func(c *Config) any { return &c.Kubernetes.StartupTaint }},
 		{"kubernetes.nodeResourceTopology", func(c *Config) any { return &c.Kubernetes.Topology }},
 		{"dra", func(c *Config) any { return &c.DRA }},
 		{"nri", func(c *Config) any { return &c.NRI }},

@@ -164,13 +164,14 @@ type Inject struct {
 
 // Kubernetes says what is read from and written to the API server.
 type Kubernetes struct {
-	API        API          `json:"api"`
-	Kubeconfig string       `json:"kubeconfig"` // empty: the pod's service account
-	Pods       bool         `json:"pods"`       // read the pods of this node
-	Labels     bool         `json:"labels"`     // read the labels of this Node
-	Events     bool         `json:"events"`     // write Events
-	Policy     bool         `json:"policy"`     // follow QuietcorePolicy objects
-	Topology   NodeTopology `json:"nodeResourceTopology"`
+	API          API          `json:"api"`
+	Kubeconfig   string       `json:"kubeconfig"` // empty: the pod's service account
+	Pods         bool         `json:"pods"`       // read the pods of this node
+	Labels       bool         `json:"labels"`     // read the labels of this Node
+	Events       bool         `json:"events"`     // write Events
+	Policy       bool         `json:"policy"`     // follow QuietcorePolicy objects
+	Topology     NodeTopology `json:"nodeResourceTopology"`
+	StartupTaint bool         `json:"startupTaint"` // take the taint of new Nodes away
 	// BatchSlice is whether pods of class BE outside of kubelet's best-effort slice are one group with it.
 	BatchSlice Switch `json:"batchSlice"`
 }

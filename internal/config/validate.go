@@ -136,6 +136,9 @@ func (v *checker) kubernetes(k *Kubernetes) {
 	if k.Kubeconfig != "" {
 		v.path("kubernetes.kubeconfig", k.Kubeconfig)
 	}
+	if k.StartupTaint && k.API == APIOff {
+		v.fail("kubernetes.startupTaint", "is true and kubernetes.api is off: no other daemon takes the taint away")
+	}
 	if m := k.Topology.ManagedBy; len(m) > 63 || !regexp.MustCompile(
 		`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`).MatchString(m) {
 		v.fail("kubernetes.nodeResourceTopology.managedBy",

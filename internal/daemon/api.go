@@ -16,6 +16,7 @@ import (
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/nrt"
 	"github.com/quietcore/quietcore/internal/rollout/agent"
+	"github.com/quietcore/quietcore/internal/startuptaint"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -42,8 +43,9 @@ type apiServer struct {
 	stamp    ledger.Stamp          // of what the topology says; its Run's
 	lent     *lend.Publisher       // nil: nothing is published, or withdrawn
 	claims   *claims
-	server   *lend.Server // marks pods; nil: nothing may be written
-	broken   string       // why there is no client
+	server   *lend.Server          // marks pods; nil: nothing may be written
+	taint    *startuptaint.Remover // nil: taints are left alone
+	broken   string                // why there is no client
 	started  time.Time
 	begun    *begun // until it has, nothing is written to the API server
 }
@@ -100,6 +102,13 @@ func (a *apiServer) connect() error {
 			Published: a.o.metrics.TopologyPublished,
 		})
 	}
+	if k.StartupTaint {
+		a.taint = startuptaint.New(startuptaint.Options{
+			API: startuptaint.NewServer(client.REST), Node: cfg.NodeName(), Log: a.o.log,
+			Ready:  func() bool { return a.o.node.Connected() && a.o.node.Synchronised() },
+			Report: func(result string) { a.o.metrics.APIRequest("node", result) },
+		})
+	}
 	a.server = lend.NewServer(client.REST)
 	a.lent = lend.New(lend.Options{
 		API: a.server, Node: cfg.NodeName(), Bound: client.Batch, AlsoKoordinator: cfg.Reclaim.Koordinator,
@@ -132,6 +141,13 @@ func (a *apiServer) clientOptions() kube.Options {
 	}
 	if k.Labels {
 		o.OnLabels = a.o.labels.take
+	}
+	if k.StartupTaint {
+		o.OnStartupTaint = func(list []kube.Taint) {
+			if a.taint != nil {
+				a.taint.Observe(list)
+			}
+		}
 	}
 	// Where nothing is lent, the Node is not followed for what an earlier daemon may
 	// have left there alone: the right to read it is not given then.
@@ -182,6 +198,9 @@ func (a *apiServer) Run(ctx context.Context) {
 	if a.lent != nil {
 		runs = append(runs, a.begun.run(a.lent.Run))
 	}
+	if a.taint != nil {
+		runs = append(runs, a.taint.Run) // in mode observe, too: else nothing would start there
+	}
 	together(ctx, append(runs, a.begun.run(a.claims.run))...)
 }
 
@@ -189,6 +208,9 @@ func (a *apiServer) Health() map[string]string {
 	why := map[string]string{metrics.FeatureAPIServer: a.broken, metrics.FeatureDRA: a.claimsState()}
 	if a.client != nil {
 		why[metrics.FeatureAPIServer] = a.client.State()
+	}
+	if a.taint != nil {
+		why[metrics.FeatureTaint] = a.taint.State()
 	}
 	if a.topology != nil && a.writes() {
 		why[metrics.FeatureTopology] = a.topology.State()

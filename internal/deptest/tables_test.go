@@ -99,10 +99,11 @@ var mayImport = map[string]string{
 	"internal/rollout/agent": "internal/kube internal/rollout",
 	"internal/script": "cpuallocator cpuset internal/config internal/render internal/strict internal/topodoc policy " +
 		"topology",
-	"internal/serve":   "",
-	"internal/state":   "cpuset policy",
-	"internal/strict":  "",
-	"internal/systemd": "",
+	"internal/serve":        "",
+	"internal/startuptaint": "internal/kube",
+	"internal/state":        "cpuset policy",
+	"internal/strict":       "",
+	"internal/systemd":      "",
 	"internal/top": "cpuset internal/cli internal/config internal/control internal/printable internal/script " +
 		"internal/topodoc policy topology",
 	"internal/topodoc": "cpuset sysfs topology",

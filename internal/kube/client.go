@@ -63,6 +63,9 @@ type Options struct {
 	// OnAllLabels is called with all labels of the Node, when they are first seen and when they change. It must not
 	// block, nor change them. Nil: not called.
 	OnAllLabels func(map[string]string)
+	// OnStartupTaint is called with the Node's taints StartupTaint at every change of the Node; none: it has none, or
+	// is gone. It must not block. Nil: not called.
+	OnStartupTaint func([]Taint)
 	// Customs are followed, too.
 	Customs []*Custom
 }
@@ -71,7 +74,7 @@ type Options struct {
 const AnnMode = "quietcore.dev/mode"
 
 func (o *Options) followsNode() bool {
-	return o.OnLabels != nil || o.OnLent != nil || o.OnAllLabels != nil
+	return o.OnLabels != nil || o.OnLent != nil || o.OnAllLabels != nil || o.OnStartupTaint != nil
 }
 
 // Client follows one node's objects and writes Events. Its methods are safe for
@@ -149,7 +152,7 @@ func New(o Options) (*Client, error) {
 	c.pods = newPods(o.Node, o.OnFacts)
 	c.pods.batch.changed = o.OnBatch
 	c.node = &node{name: o.Node, take: o.OnLabels, lent: o.OnLent, mode: o.OnMode, all: o.OnAllLabels,
-		health: c.health}
+		taints: o.OnStartupTaint, health: c.health}
 	c.queue = newQueue(o.Node, o.Now, func() { o.Report(partEvents, resultDropped) })
 	if o.OnFacts != nil {
 		c.health.expect(partPods)

@@ -24,6 +24,7 @@ type object struct {
 	pod               *podInfo
 	lent              LentNode          // of a Node
 	allLabels         map[string]string // of a Node
+	taints            []Taint           // of a Node, StartupTaint alone
 	custom            CustomObject
 }
 
@@ -73,6 +74,9 @@ const labelPrefix = "node.koordinator.sh/"
 func slimNode(raw []byte) (object, error) {
 	var n struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
+		Spec     struct {
+			Taints []json.RawMessage `json:"taints"`
+		} `json:"spec"`
 	}
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &n); err != nil {
 		return object{}, err
@@ -91,6 +95,9 @@ func slimNode(raw []byte) (object, error) {
 		}
 	}
 	var err error
+	if o.taints, err = startupTaints(n.Spec.Taints); err != nil {
+		return object{}, err
+	}
 	o.lent, err = lentOf(raw, &n.Metadata)
 	return o, err
 }

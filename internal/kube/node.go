@@ -19,6 +19,7 @@ type node struct {
 	all    func(map[string]string) // takes all labels; nil: not used
 	had    map[string]string       // all labels, last reported; nil: never seen
 	said   *string                 // the mode last reported; nil: never seen
+	taints func([]Taint)           // nil: not used
 	uid    atomic.Pointer[types.UID]
 }
 
@@ -30,6 +31,9 @@ func (n *node) put(ctx context.Context, o *object) {
 	n.uid.Store(&o.UID)
 	if n.lent != nil {
 		n.lent(o.lent)
+	}
+	if n.taints != nil {
+		n.taints(o.taints)
 	}
 	if said := o.Annotations[AnnMode]; n.mode != nil && (n.said == nil || *n.said != said) {
 		n.said = &said
@@ -56,6 +60,9 @@ func (n *node) gone() {
 	n.health.set(n.key(), errNoSuchNode)
 	if n.lent != nil {
 		n.lent(LentNode{})
+	}
+	if n.taints != nil {
+		n.taints(nil)
 	}
 }
 

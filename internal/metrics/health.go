@@ -53,6 +53,7 @@ const (
 	FeaturePolicy    = "QuietcorePolicy"
 	FeatureSpecs     = "specs of the cluster"
 	FeatureSystemd   = "systemd"
+	FeatureTaint     = "startup taint"
 	FeatureTopology  = "NodeResourceTopology"
 )
 
@@ -77,6 +78,8 @@ func featureLabel(name string) string {
 		return "policy"
 	case FeatureSpecs:
 		return "cluster_specs"
+	case FeatureTaint:
+		return "startup_taint"
 	case FeatureSystemd:
 		return "systemd"
 	case FeatureTopology:
@@ -87,7 +90,7 @@ func featureLabel(name string) string {
 
 func featureNames() []string {
 	return []string{FeatureAPIServer, FeatureCgroups, FeatureCPI, FeatureDRA, FeatureKubelet, FeatureLending,
-		FeatureLent, FeaturePolicy, FeatureSpecs, FeatureSystemd, FeatureTopology, other}
+		FeatureLent, FeaturePolicy, FeatureSpecs, FeatureSystemd, FeatureTaint, FeatureTopology, other}
 }
 
 type requirement struct {

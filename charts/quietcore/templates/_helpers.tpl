@@ -78,6 +78,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if $mounted -}}
 {{- $_ := set $base "cpi" (dict "specs" (dict "prometheus" $mounted)) -}}
 {{- end -}}
+{{- if (default dict .Values.startupTaint).enabled -}}
+{{- $_ := set $base "kubernetes" (dict "startupTaint" true) -}}
+{{- end -}}
 {{- $config := mustMergeOverwrite $base (deepCopy .Values.config) -}}
 {{- if .canary -}}
 {{- $config = mustMergeOverwrite $config (include "quietcore.canaryConfig" . | fromYaml) -}}
@@ -191,6 +194,7 @@ pods: {{ and $api (not (eq (toString $k.pods) "false")) }}
 labels: {{ and $api (not (eq (toString $k.labels) "false")) }}
 events: {{ and $api (not (eq (toString $k.events) "false")) }}
 policy: {{ and $api (eq (toString $k.policy) "true") }}
+startupTaint: {{ and $api (eq (toString $k.startupTaint) "true") }}
 topology: {{ and $api (not (eq (toString $nrt.enabled) "false")) }}
 port: {{ if or (not $listen) (regexMatch $local $listen) }}0{{ else }}{{ regexFind "[0-9]+$" $listen }}{{ end }}
 auth: {{ and $listen (not (regexMatch $local $listen)) (ne (default "on" (default dict $c.metrics).auth) "off") | not | not }}
