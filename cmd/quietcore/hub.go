@@ -18,15 +18,24 @@ func newHub() *cobra.Command {
 		Long: `Asks the daemons of all nodes in rounds, as kubectl quietcore does, and serves a page: what
 every node's CPUs are used for, owned, lent and kept from best effort; who hurt which job
 most; pods that leave CPUs of their own idle. It changes nothing and keeps what it was
-told in memory alone. Nodes that do not answer stay on the page, with since when.
+told in memory alone. Nodes that do not answer stay on the page, with since when. With
+--prometheus what CPUs are used for comes from there, and each node is asked every fourth time.
 
 The page is served on loopback alone: whoever reaches it reads everything on it. In a cluster
 the chart runs it (hub.enabled), and kubectl port-forward reaches it.`,
-		Example: "  quietcore hub\n  quietcore hub --context staging --every 1m",
-		Args:    cli.NoArgs,
+		Example: "  quietcore hub\n  quietcore hub --context staging --every 1m\n" +
+			"  quietcore hub --prometheus http://localhost:9090",
+		Args: cli.NoArgs,
 	}
 	c := &s.Cluster
 	f := cmd.Flags()
+	f.StringVar(&s.Prometheus.URL, "prometheus", "",
+		"a Prometheus that scrapes the daemons, such as http://prometheus.monitoring:9090; empty: the nodes are asked")
+	f.StringVar(&s.Prometheus.TokenFile, "prometheus-token-file", "", "a bearer token for it")
+	f.StringVar(&s.Prometheus.CAFile, "prometheus-ca-file", "",
+		"certificates that may sign its own; empty: the system's")
+	f.StringVar(&s.Matchers, "prometheus-matchers", "",
+		`matchers of labels where it knows several clusters, such as cluster="a"`)
 	f.StringVar(&s.Listen, "listen", "127.0.0.1:9470",
 		"HOST:PORT on loopback, or the path of a Unix socket, of the page")
 	f.StringVar(&s.Health, "health", "", "address of /livez and /readyz; empty: none")

@@ -128,3 +128,79 @@ func TestHubsRightsAreDerived(t *testing.T) {
 	out := render(t, Release{Values: parseValues(t, withHub)})
 	golden(t, "testdata/hub.yaml", out.Manifests["hub-rbac.yaml"])
 }
+
+// TestHubsPrometheus: its own, else that of specs with what specs mounts, and it may reach it.
+func TestHubsPrometheus(t *testing.T) {
+	const specs = "config: {cpi: {mode: observe, specs: {prometheus: {url: 'https://prom.example'}}}}, " +
+		"specs: {token: {secretName: t, key: k}, ca: {configMapName: c}}"
+	for name, c := range map[string]struct {
+		values string
+		args   []string
+		mounts []string // of its volume, beside nothing
+		ports  []string // of its egress, beside the API server's
+	}{
+		"none": {withHub, nil, nil, nil},
+		"of specs": {specs + ", " + withHub, []string{"--prometheus=https://prom.example",
+			"--prometheus-token-file=/etc/quietcore-prometheus/token",
+			"--prometheus-ca-file=/etc/quietcore-prometheus/ca.crt"}, []string{"t k token", "c ca.crt ca.crt"},
+			[]string{"443", "53", "53", "5353", "5353"}},
+		"not that of specs": {specs + ", hub: {enabled: true, prometheus: {url: none}}", nil, nil, nil},
+		"its own": {specs + `, hub: {enabled: true, prometheus: {url: 'http://10.0.0.1:9090', ` +
+			`matchers: 'cluster="a"'}}`,
+			[]string{"--prometheus=http://10.0.0.1:9090", `--prometheus-matchers=cluster="a"`}, nil, []string{"9090"}},
+		"its own, with a token": {"hub: {enabled: true, prometheus: {url: 'http://prom:9090', " +
+			"token: {secretName: t}, ca: {secretName: s, key: x}}}", []string{"--prometheus=http://prom:9090",
+			"--prometheus-token-file=/etc/quietcore-prometheus/token",
+			"--prometheus-ca-file=/etc/quietcore-prometheus/ca.crt"}, []string{"t token token", "s x ca.crt"},
+			[]string{"9090", "53", "53", "5353", "5353"}},
+	} {
+		_, its := ofHub(t, Release{Values: parseValues(t, "{"+c.values+"}")})
+		d, _ := first[*appsv1.Deployment](its)
+		spec := d.Spec.Template.Spec
+		args := slices.DeleteFunc(slices.Clone(spec.Containers[0].Args), func(a string) bool {
+			return !strings.HasPrefix(a, "--prometheus")
+		})
+		if !slices.Equal(args, c.args) {
+			t.Errorf("%s: it is told %q, want %q", name, args, c.args)
+		}
+		if got := projected(spec.Volumes[1:]); !slices.Equal(got, c.mounts) ||
+			len(spec.Containers[0].VolumeMounts) != len(spec.Volumes) {
+			t.Errorf("%s: %q is mounted, want %q", name, got, c.mounts)
+		}
+		policy, _ := first[*networkingv1.NetworkPolicy](its)
+		var ports []string
+		for _, rule := range policy.Spec.Egress[1:] {
+			for _, p := range rule.Ports {
+				ports = append(ports, p.Port.String())
+			}
+		}
+		if !slices.Equal(ports, c.ports) {
+			t.Errorf("%s: it may reach ports %q, want %q", name, ports, c.ports)
+		}
+	}
+	for values, want := range map[string]string{
+		"{token: {secretName: t}}":                                 "nobody would read them",
+		"{url: 'http://p', ca: {secretName: s, configMapName: c}}": "come from one of them",
+	} {
+		_, err := Render(chartDir, Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0",
+			Values: parseValues(t, "{hub: {enabled: true, prometheus: "+values+"}}")})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", values, err, want)
+		}
+	}
+}
+
+// projected are the files of volumes: of what, its key, and the name.
+func projected(volumes []corev1.Volume) (list []string) {
+	for _, v := range volumes {
+		for _, s := range v.Projected.Sources {
+			if s.Secret != nil {
+				list = append(list, s.Secret.Name+" "+s.Secret.Items[0].Key+" "+s.Secret.Items[0].Path)
+			}
+			if s.ConfigMap != nil {
+				list = append(list, s.ConfigMap.Name+" "+s.ConfigMap.Items[0].Key+" "+s.ConfigMap.Items[0].Path)
+			}
+		}
+	}
+	return list
+}

@@ -10,21 +10,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 
-	"github.com/prometheus/client_golang/api"
-	v1 "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/model"
-	"k8s.io/client-go/transport"
-
 	"github.com/quietcore/quietcore/cpi/detect"
+	"github.com/quietcore/quietcore/internal/prom"
 )
 
 // Options are what a Reader is made of; URL, Jobs and Set are required.
@@ -49,8 +43,8 @@ type Options struct {
 // Reader asks Prometheus from time to time. Run owns it; the other methods may be
 // called from any goroutine.
 type Reader struct {
-	o   Options
-	api v1.API
+	o      Options
+	client *prom.Client
 
 	mu    sync.Mutex // guards what follows
 	stats Stats
@@ -67,10 +61,6 @@ type Stats struct {
 	Never                bool // there were none yet, and Age says nothing
 }
 
-// maxAnswer bounds what is read of an answer: chunk jobs with all their bands take
-// half a megabyte.
-const maxAnswer = 16 << 20
-
 // New makes a reader that has asked for nothing yet.
 func New(o Options) (*Reader, error) {
 	if o.Now == nil {
@@ -85,48 +75,11 @@ func New(o Options) (*Reader, error) {
 	if o.Jobs == nil || o.Set == nil {
 		return nil, errors.New("specs of the cluster: nobody wants them")
 	}
-	tls := transport.TLSConfig{CAFile: o.CAFile, ReloadTLSFiles: true}
-	trip, err := transport.New(&transport.Config{BearerTokenFile: o.TokenFile, TLS: tls})
+	client, err := prom.New(prom.Server{URL: o.URL, Timeout: o.Timeout, TokenFile: o.TokenFile, CAFile: o.CAFile})
 	if err != nil {
 		return nil, fmt.Errorf("specs of the cluster: %w", err)
 	}
-	client, err := api.NewClient(api.Config{Address: o.URL, Client: &http.Client{
-		Transport: bounded{trip},
-		// Only the configured server gets the token, never one that it redirects to.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("specs of the cluster: %w", err)
-	}
-	return &Reader{o: o, api: v1.NewAPI(client), stats: Stats{Never: true}}, nil
-}
-
-// bounded keeps a long answer from filling the memory.
-type bounded struct{ http.RoundTripper }
-
-func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := b.RoundTripper.RoundTrip(r)
-	if err == nil {
-		answer.Body = struct {
-			io.Reader
-			io.Closer
-		}{&limited{from: answer.Body, left: maxAnswer}, answer.Body}
-	}
-	return answer, err
-}
-
-type limited struct {
-	from io.Reader
-	left int
-}
-
-func (l *limited) Read(p []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
-	}
-	n, err := l.from.Read(p[:min(len(p), l.left)])
-	l.left -= n
-	return n, err
+	return &Reader{o: o, client: client, stats: Stats{Never: true}}, nil
 }
 
 // idle is how soon it is looked again whether there are jobs.
@@ -158,7 +111,7 @@ func (r *Reader) round(ctx context.Context) bool {
 	var specs []detect.Spec
 	var refused []error
 	for _, q := range questions {
-		answer, err := r.query(ctx, q.text)
+		answer, err := r.client.Query(ctx, q.text)
 		if ctx.Err() != nil {
 			return true
 		}
@@ -192,20 +145,6 @@ func (r *Reader) stale() string {
 	return fmt.Sprintf(
 		"%d jobs are judged by specs of the cluster's that nobody confirmed for %s (cpi.specs.prometheus.maxAge), "+
 			"the first is %.100q", n, r.o.MaxAge, first)
-}
-
-func (r *Reader) query(ctx context.Context, text string) (model.Vector, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.o.Timeout)
-	defer cancel()
-	answer, _, _, err := r.api.Query(ctx, text, time.Time{}) // Prometheus' clock counts
-	if err != nil {
-		return nil, err
-	}
-	vector, ok := answer.(model.Vector)
-	if !ok {
-		return nil, fmt.Errorf("the answer is a %s, not a vector", answer.Type())
-	}
-	return vector, nil
 }
 
 func (r *Reader) failed(err error) {

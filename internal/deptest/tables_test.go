@@ -36,7 +36,7 @@ var mayImport = map[string]string{
 	"internal/access":            "internal/kube internal/serve",
 	"internal/cgroup":            "cpuset internal/systemd",
 	"internal/cgroup/cgrouptest": "cpuset internal/cgroup",
-	"internal/clusterspec":       "cpi/detect",
+	"internal/clusterspec":       "cpi/detect internal/prom",
 	"internal/cli":               "",
 	"internal/cli/man":           "",
 	"internal/cmdtest":           "",
@@ -70,7 +70,7 @@ var mayImport = map[string]string{
 	"internal/fleet": "cpuset internal/access internal/cli internal/control internal/control/show internal/dayreport " +
 		"internal/doctor internal/incidents internal/incidents/export internal/incidents/report internal/top",
 	"internal/hub": "cpuset internal/cli internal/control internal/fleet internal/incidents internal/page/site " +
-		"internal/printable internal/serve internal/top policy",
+		"internal/printable internal/prom internal/serve internal/top policy",
 	"internal/incidents":         "",
 	"internal/incidents/export":  "internal/incidents",
 	"internal/incidents/otlp":    "internal/cli internal/incidents",
@@ -93,6 +93,7 @@ var mayImport = map[string]string{
 	"internal/paper": "cpi/detect cpi/detect/replay cpi/experiment cpuallocator cpuset internal/cli internal/config " +
 		"internal/render internal/script internal/strict internal/topodoc reclaim reclaim/replay",
 	"internal/printable":     "",
+	"internal/prom":          "",
 	"internal/promtest":      "",
 	"internal/render":        "cpuset internal/printable topology",
 	"internal/rollout":       "",

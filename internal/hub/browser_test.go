@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/chromedp/cdproto/performance"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	"github.com/prometheus/common/model"
 
 	"github.com/quietcore/quietcore/internal/page/pagetest"
 )
@@ -140,6 +142,43 @@ func TestBrowserFewNodes(t *testing.T) {
 	b.Wants("document.getElementById('namespace-list').innerText", "shop")
 	b.Dark(true)
 	b.Screenshot("hub-24-dark")
+	b.Clean(base)
+}
+
+// What is Prometheus' is said to be; and where it says nothing, why, and what is shown instead.
+func TestBrowserPrometheus(t *testing.T) {
+	w, h := watched(t, 24)
+	values := map[string]float64{}
+	for i, d := range w.daemons[:22] {
+		for what, v := range map[string]float64{"cpus": float64(d.summary.CPUs), "age": 5, "exclusive": float64(i % 8),
+			"production": 1, "batch": 1, "outside": 0, "offered": 2, "withheld": 0} {
+			values[d.name+" "+what] = v
+		}
+	}
+	var wrong error
+	h.o.Prometheus = &Prometheus{Name: "http://prometheus.monitoring:9090", Query: func(context.Context, string) (
+		model.Vector, error) {
+		return series(values), wrong
+	}}
+	for range 2 { // in the second one most nodes are not asked
+		w.next(t, h, 15*time.Second)
+	}
+	base := serves(t, h)
+	b := pagetest.New(t, 1400, 900)
+	openHub(b, base+"/")
+	b.Until(tiles + " === 24")
+	const notes, version = "document.getElementById('notes').innerText", "document.getElementById('version').innerText"
+	b.Wants(version, "Prometheus is asked every 15 s, for 22 nodes")
+	b.Wants(notes, "Prometheus knows nothing new of 2 nodes, which are asked instead.")
+	b.Click(`#map [data-node="worker-007"]`) // its daemon never answered
+	b.Wants(hubDetails, "connection refused", "2.0 of 8 CPUs, 25 %", "by Prometheus", "5 s ago")
+	b.Until("!" + hubDetails + ".includes('containers')") // which nobody knows
+	b.Until(`document.querySelector('#map [data-node="worker-007"]').classList.contains('silent')`)
+	b.Screenshot("hub-24-prometheus")
+	wrong = errors.New("dial tcp 10.0.0.9:9090: connect: connection refused")
+	w.next(t, h, 15*time.Second)
+	b.Until(notes + ".startsWith('Prometheus does not say what CPUs are used for; each node is asked itself. " +
+		"http://prometheus.monitoring:9090: dial tcp')")
 	b.Clean(base)
 }
 

@@ -48,6 +48,8 @@ type nodeView struct {
 	Pod  string `json:"pod,omitempty"`
 	heat
 	Heard int64 `json:"heard"`
+	// Measured is when Prometheus scraped what heat is; 0: heat is the node's own answer.
+	Measured int64 `json:"measured,omitempty"`
 	// Wrong is why it did not answer the last time; the rest is as it was when it did.
 	Wrong      string   `json:"wrong,omitempty"`
 	Mode       string   `json:"mode,omitempty"`
@@ -60,14 +62,20 @@ type nodeView struct {
 	Problems   []string `json:"problems,omitempty"`
 }
 
-func (n *node) view() nodeView {
+func (n *node) view(m *measured, now time.Time) nodeView {
 	v := nodeView{Name: printable.Clip(n.name, maxName), Pod: printable.Clip(n.pod, maxName), Heard: millis(n.heard),
 		Wrong: n.wrong}
 	s := n.summary
+	if s != nil {
+		v.heat = heatOf(s, n.inUse)
+	}
+	var is bool
+	if v.heat, is = m.over(n, v.heat, now); is {
+		v.Measured = millis(m.at)
+	}
 	if s == nil {
 		return v
 	}
-	v.heat = heatOf(s, n.inUse)
 	v.Version, v.Owners, v.Containers = printable.Clip(s.Version, maxName), s.Owners, s.Containers
 	v.Waiting, v.Capped, v.Idle = s.Waiting, s.Capped, n.idle()
 	if s.Mode != nil {
@@ -133,16 +141,20 @@ type fleetView struct {
 	Assets    string     `json:"assets"`
 	Sums      sums       `json:"sums"`
 	Nodes     []nodeView `json:"nodes"`
+	// Prometheus is nil where none is asked.
+	Prometheus *prometheusView `json:"prometheus,omitempty"`
 }
 
 func (h *Hub) fleet() fleetView {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v := fleetView{Now: h.o.Now().UnixMilli(), Every: h.o.Every.Milliseconds(), Rounds: h.rounds, Problem: h.problem,
+	now := h.o.Now()
+	v := fleetView{Now: now.UnixMilli(), Prometheus: h.prometheusView(now), Every: h.o.Every.Milliseconds(),
+		Rounds: h.rounds, Problem: h.problem,
 		Window: h.o.Window.Hours(), Namespace: h.o.Namespace, Version: h.o.Version, Assets: h.files.Tag(),
 		Nodes: make([]nodeView, 0, len(h.nodes))}
 	for _, n := range h.nodes {
-		v.Nodes = append(v.Nodes, n.view())
+		v.Nodes = append(v.Nodes, n.view(h.measured[n.name], now))
 	}
 	slices.SortFunc(v.Nodes, func(a, b nodeView) int { return cmp.Compare(a.Name, b.Name) })
 	v.Sums = sumOf(v.Nodes)

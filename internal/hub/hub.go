@@ -3,9 +3,11 @@
 // A [Hub] asks the daemons' read-only API in rounds, by the way of internal/fleet: every node for its summary, and a
 // quarter of the nodes by turns for what containers have used and for the incidents since they were asked last. It
 // keeps that in memory and nowhere else, within bounds, with when each node was heard last; a node that does not
-// answer keeps its place. What it makes of that is arithmetic:
+// answer keeps its place. Where a Prometheus scrapes the daemons, it says what CPUs are used for in each round, and
+// nodes are asked for the rest in their turn. What the hub makes of that is arithmetic:
 //
 //	heat.go       what a node's CPUs are used for, and the sum of all nodes
+//	prometheus.go the same by Prometheus
 //	owners.go     what pods with CPUs of their own leave of them
 //	disturbed.go  who hurt whom
 //
@@ -43,7 +45,7 @@ const (
 	maxText, maxName = 1_000, 260
 )
 
-// Options of a Hub; all but Tick and Log have to be said.
+// Options of a Hub; all but Prometheus, Tick and Log have to be said.
 type Options struct {
 	// Round visits every node, several at a time.
 	Round  func(ctx context.Context, visit func(context.Context, fleet.Node)) error
@@ -52,9 +54,11 @@ type Options struct {
 	// Namespace is where the daemons' pods are.
 	Namespace string
 	Version   string
-	Now       func() time.Time
-	Tick      <-chan time.Time // nil: every Every
-	Log       *slog.Logger     // nil: silent
+	// Prometheus is asked in each round; nil: every daemon is.
+	Prometheus *Prometheus
+	Now        func() time.Time
+	Tick       <-chan time.Time // nil: every Every
+	Log        *slog.Logger     // nil: silent
 }
 
 // Hub serves one page. Its handlers are safe for concurrent use; it changes only while Run runs.
@@ -69,6 +73,9 @@ type Hub struct {
 	rounds  int       // that ended
 	moved   time.Time // when anything was heard, or a round ended
 	problem string    // why the last round failed
+	// measured is what Prometheus said last, unmeasured why it did not the last time.
+	measured   map[string]*measured
+	unmeasured string
 }
 
 // node is what is known of one.
@@ -129,6 +136,7 @@ func (h *Hub) ask(ctx context.Context) {
 	h.mu.Lock()
 	h.round++
 	h.mu.Unlock()
+	h.measure(ctx)
 	err := h.o.Round(ctx, h.visit)
 	if ctx.Err() != nil {
 		return
@@ -158,6 +166,10 @@ func (h *Hub) ask(ctx context.Context) {
 
 // visit asks one node what is due.
 func (h *Hub) visit(ctx context.Context, n fleet.Node) {
+	if !h.wants(n.Name) {
+		h.found(n.Name, n.Pod)
+		return
+	}
 	var s control.Summary
 	err := n.Get(ctx, "/v1/summary", nil, &s)
 	if ctx.Err() != nil {

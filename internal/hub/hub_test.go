@@ -372,6 +372,14 @@ func TestServiceChecks(t *testing.T) {
 		"too often":             {func(s *Service) { s.Every = time.Millisecond }, "--every"},
 		"too far":               {func(s *Service) { s.Window = 1000 * time.Hour }, "--window"},
 		"the cluster's mistake": {func(s *Service) { s.Cluster.Parallel = 0 }, "--parallel"},
+		"a Prometheus": {func(s *Service) {
+			s.Prometheus.URL, s.Matchers = "https://prometheus.monitoring/at", `cluster="a",env=~"b|c"`
+		}, ""},
+		"no Prometheus":   {func(s *Service) { s.Prometheus.URL = "prometheus:9090" }, "--prometheus is"},
+		"matchers alone":  {func(s *Service) { s.Matchers = `cluster="a"` }, "want --prometheus"},
+		"a token of none": {func(s *Service) { s.Prometheus.TokenFile = "/token" }, "want --prometheus"},
+		"braces": {func(s *Service) { s.Prometheus.URL, s.Matchers = "http://a", `{cluster="a"}` },
+			"without braces"},
 	} {
 		s := good
 		c.change(&s)

@@ -7,12 +7,15 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"path"
+	"strings"
 	"time"
 
 	"github.com/quietcore/quietcore/internal/cli"
 	"github.com/quietcore/quietcore/internal/fleet"
 	"github.com/quietcore/quietcore/internal/page/site"
+	"github.com/quietcore/quietcore/internal/prom"
 	"github.com/quietcore/quietcore/internal/serve"
 )
 
@@ -24,6 +27,9 @@ type Service struct {
 	Every   time.Duration
 	Window  time.Duration
 	Version string
+	// Prometheus is one that scrapes the daemons; without a URL there is none. Matchers choose the cluster's series.
+	Prometheus prom.Server
+	Matchers   string
 }
 
 // Check refuses what the flags cannot mean.
@@ -40,8 +46,40 @@ func (s *Service) Check() error {
 		return cli.Usage("--listen is %q; it must be HOST:PORT on loopback, such as 127.0.0.1:9470, or the path of a "+
 			"Unix socket: the page names the pods of all nodes and asks nobody for a password; reach it with kubectl "+
 			"port-forward or ssh -L", s.Listen)
+	case s.Prometheus.URL == "" && (s.Matchers != "" || s.Prometheus.TokenFile != "" || s.Prometheus.CAFile != ""):
+		return cli.Usage("--prometheus-matchers, --prometheus-token-file and --prometheus-ca-file want --prometheus")
+	case s.Prometheus.URL != "" && !isServer(s.Prometheus.URL):
+		return cli.Usage("--prometheus is %q; it must be such as http://prometheus.monitoring:9090", s.Prometheus.URL)
+	case strings.ContainsAny(s.Matchers, "{}\n"):
+		return cli.Usage("--prometheus-matchers is %q; it must be matchers of labels without braces, such as "+
+			`cluster="a"`, s.Matchers)
 	}
 	return nil
+}
+
+// isServer says whether an address is one of a server of HTTP.
+func isServer(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "" && u.RawQuery == "" &&
+		u.Fragment == ""
+}
+
+// prometheus is what is asked; nil: there is none.
+func (s *Service) prometheus() (*Prometheus, error) {
+	if s.Prometheus.URL == "" {
+		return nil, nil
+	}
+	server := s.Prometheus
+	server.Timeout = min(s.Every, 10*time.Second)
+	client, err := prom.New(server)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the Prometheus of --prometheus: %w", err)
+	}
+	u, err := url.Parse(server.URL)
+	if err != nil {
+		return nil, err
+	}
+	return &Prometheus{Query: client.Query, Name: u.Redacted(), Matchers: s.Matchers}, nil
 }
 
 // isLocal says whether an address cannot be reached from outside of the machine, or of the pod.
@@ -63,8 +101,12 @@ func (s *Service) Run(ctx context.Context, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	metrics, err := s.prometheus()
+	if err != nil {
+		return err
+	}
 	h, err := New(Options{Round: line.Round, Every: s.Every, Window: s.Window, Version: s.Version, Now: time.Now,
-		Namespace: s.Cluster.Home, Log: log})
+		Namespace: s.Cluster.Home, Prometheus: metrics, Log: log})
 	if err != nil {
 		return err
 	}

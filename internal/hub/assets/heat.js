@@ -83,7 +83,7 @@ export class HeatView {
     }
     const gone = silent(node);
     const cells = this.shown().map(([key]) => {
-      const p = gone ? undefined : part(node, key);
+      const p = gone && !node.measured ? undefined : part(node, key);
       return [key, level(p), p === undefined ? "–" : String(p)];
     });
     const named = this.map.classList.contains("named");
@@ -100,9 +100,9 @@ export class HeatView {
   }
 
   label(node) {
-    if (silent(node)) return `${node.name}: no answer`;
+    if (silent(node) && !node.measured) return `${node.name}: no answer`;
     const said = measures.map(([key, name]) => [name, part(node, key)]).filter(([, p]) => p !== undefined);
-    return `${node.name}: ${count(node.cpus, "CPU")}${said.map(([name, p]) => `, ${p} % ${name}`).join("")}${node.problems?.length ? ", has problems" : ""}`;
+    return `${node.name}: ${silent(node) ? "no answer, by Prometheus " : ""}${count(node.cpus, "CPU")}${said.map(([name, p]) => `, ${p} % ${name}`).join("")}${node.problems?.length ? ", has problems" : ""}`;
   }
 
   legend() {

@@ -31,7 +31,7 @@ function listed() {
     return words.every((w) => text.includes(w));
   });
   const key = heat.measure === "all" ? "used" : heat.measure;
-  const known = (n) => (silent(n) ? undefined : part(n, key));
+  const known = (n) => (silent(n) && !n.measured ? undefined : part(n, key));
   const by = {
     hot: (a, b) => (known(b) ?? -1) - (known(a) ?? -1),
     cold: (a, b) => (known(a) ?? 1e9) - (known(b) ?? 1e9),
@@ -54,10 +54,13 @@ function draw() {
   byID("size").textContent = parts.join(", ");
   byID("sums").replaceChildren(...[["CPUs", s.cpus], ...measures.map(([key, name]) => [name, number(s[key], 0)]), ["owned and idle", number(s.idle, 0)]]
     .map(([name, v]) => make("div", {}, make("dt", {}, name), make("dd", {}, v))));
-  byID("version").textContent = `quietcore ${fleet.version}, each node is asked every ${ago(fleet.every)}`;
+  const prom = fleet.prometheus;
+  byID("version").textContent = `quietcore ${fleet.version}, ` + (prom?.nodes ? `Prometheus is asked every ${ago(fleet.every)}, for ${count(prom.nodes, "node")}` : `each node is asked every ${ago(fleet.every)}`);
   const notes = [];
   if (fleet.problem) notes.push(`No node can be asked; what is shown is what was known last. ${fleet.problem}`);
   else if (!fleet.rounds) notes.push("The nodes are being asked for the first time.");
+  if (prom?.problem) notes.push(`Prometheus does not say what CPUs are used for; each node is asked itself. ${prom.problem}`);
+  else if (prom && fleet.rounds && prom.nodes < s.nodes) notes.push(`Prometheus knows nothing new of ${count(s.nodes - prom.nodes, "node")}, which ${s.nodes - prom.nodes === 1 ? "is" : "are"} asked instead.`);
   byID("notes").replaceChildren(...notes.map((text) => make("p", {}, text)));
   details();
 }
@@ -81,13 +84,15 @@ function nothing() {
   ];
 }
 
+const when = (ms) => `${moment(ms)}, ${ago(fleet.now - ms)} ago`;
+
 function about(n) {
   const amount = (key) => (n[key] === null ? "not known" : `${number(n[key], 1)} of ${n.cpus} CPUs, ${part(n, key)} %`);
-  const rows = !n.heard ? [] : [
+  const rows = !n.heard && !n.measured ? [] : [
     ...measures.map(([key, name]) => [name, amount(key)]),
-    ["owners", n.owners + (n.idle === null ? "" : `, ${number(n.idle, 1)} of their CPUs idle`)],
-    ["containers", n.containers], ["waiting pods", n.waiting || undefined], ["capped", n.capped || undefined],
-    ["mode", n.mode], ["version", n.version], ["as of", `${moment(n.heard)}, ${ago(fleet.now - n.heard)} ago`],
+    ["owners", n.heard ? n.owners + (n.idle === null ? "" : `, ${number(n.idle, 1)} of their CPUs idle`) : undefined],
+    ["containers", n.heard ? n.containers : undefined], ["waiting pods", n.waiting || undefined], ["capped", n.capped || undefined],
+    ["mode", n.mode], ["version", n.version], ["as of", n.heard ? when(n.heard) : undefined], ["by Prometheus", n.measured ? `CPUs, ${when(n.measured)}` : undefined],
   ];
   return [
     make("h3", {}, n.name),
