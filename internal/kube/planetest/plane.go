@@ -160,6 +160,9 @@ func (p *Plane) Config() *rest.Config {
 	return &rest.Config{Host: p.host, BearerToken: "admin", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 }
 
+// Programs is the folder of Kubernetes' programs, kubectl among them.
+func (p *Plane) Programs() string { return p.bin }
+
 // Within waits until something is so.
 func (p *Plane) Within(what string, so func() bool) {
 	p.t.Helper()

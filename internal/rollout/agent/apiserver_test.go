@@ -9,6 +9,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,7 +29,8 @@ type many struct {
 	t        *testing.T
 	agents   []*Agent
 	inForce  []atomic.Pointer[string]
-	requests sync.Map // by what and result: *atomic.Int64
+	broken   atomic.Int64 // the number, from 1 on, of the node that a policy broke; 0: none
+	requests sync.Map     // by what and result: *atomic.Int64
 }
 
 func (m *many) count(what, result string) {
@@ -46,10 +48,19 @@ func (m *many) run(ctx context.Context, parts *sync.WaitGroup, i int) {
 	a := New(Options{Node: name, API: NewAPI(func() (*rest.Config, error) { return client.REST() }),
 		Log: log, Now: time.Now,
 		Tick: tick.C, Random: rand.Uint64, NodeUID: func() types.UID { return client.NodeUID() },
-		Keep: func(rollout.Applied) error { return nil }, Lacks: func() []string { return nil },
+		Keep: func(rollout.Applied) error { return nil },
 		Apply: func(_ context.Context, config []byte) error {
 			text := string(config)
+			if text == breaks {
+				m.broken.CompareAndSwap(0, int64(i)+1)
+			}
 			m.inForce[i].Store(&text)
+			return nil
+		},
+		Lacks: func() []string {
+			if m.broken.Load() == int64(i)+1 {
+				return []string{"lending: the estimator is stuck"}
+			}
 			return nil
 		},
 		Report: func(what string, err error) { m.count("write "+what, kube.Result(err)) }})
@@ -65,8 +76,12 @@ func (m *many) run(ctx context.Context, parts *sync.WaitGroup, i int) {
 	parts.Go(func() { a.Run(ctx) })
 }
 
+// What a policy says, first and then; the first node that takes over the second is degraded by it.
+const works, breaks = `{"memory":"strict"}`, `{"memory":"preferred"}`
+
 // TestRealAPIServerMany has a policy come to many nodes in stages: 12, or QUIETCORE_NODES. With -v it prints what that
-// took. Each stage has a tenth of them.
+// took. Each stage has a tenth of them. Its next revision breaks a node, and halts; mode observe is then in force on
+// all.
 func TestRealAPIServerMany(t *testing.T) {
 	n := 12
 	if text := os.Getenv("QUIETCORE_NODES"); text != "" {
@@ -91,21 +106,13 @@ func TestRealAPIServerMany(t *testing.T) {
 	for i := range n {
 		m.run(ctx, &parts, i)
 	}
-	are := func(state rollout.State) bool {
-		for _, a := range m.agents {
-			if a.Report().State != state {
-				return false
-			}
-		}
-		return true
-	}
-	m.Within("all nodes know that there is no policy", func() bool { return are(rollout.File) })
+	m.Within("all nodes know that there is no policy", func() bool { return m.are(rollout.File) == n })
 	m.requests.Clear()
 	began := time.Now()
 	m.Create(PoliciesPath, fmt.Sprintf(`{apiVersion: quietcore.dev/v1alpha1, kind: QuietcorePolicy, metadata: {name: p},
 spec: {rollout: {maxUnavailable: %d, settleFor: 1s}, config: {memory: strict}}}`, places))
 	most := 0
-	for !are(rollout.Current) {
+	for m.are(rollout.Current) < n {
 		most = max(most, m.turns())
 		if time.Since(began) > 20*time.Minute {
 			t.Fatal("no end after 20 minutes")
@@ -120,7 +127,7 @@ spec: {rollout: {maxUnavailable: %d, settleFor: 1s}, config: {memory: strict}}}`
 		t.Errorf("%d turns at once, of %d places", most, places)
 	}
 	for i := range n {
-		if got := m.inForce[i].Load(); got == nil || *got != `{"memory":"strict"}` {
+		if got := m.inForce[i].Load(); got == nil || *got != works {
 			t.Errorf("n%d has %v in force", i, got)
 		}
 	}
@@ -134,19 +141,71 @@ spec: {rollout: {maxUnavailable: %d, settleFor: 1s}, config: {memory: strict}}}`
 		t.Logf("%s: %d", what, n.(*atomic.Int64).Load())
 		return true
 	})
-	began = time.Now()
-	m.Do("PATCH", PoliciesPath+"/p", "application/merge-patch+json", `{spec: {config: {mode: observe}}}`)
+	m.halts(places)
+	m.stops()
+}
+
+// are is how many nodes are in a state.
+func (m *many) are(state rollout.State) (n int) {
+	for _, a := range m.agents {
+		if a.Report().State == state {
+			n++
+		}
+	}
+	return n
+}
+
+// halts has the policy break a node, and wants the others to be left alone, with the reason.
+func (m *many) halts(places int) {
+	began := time.Now()
+	m.Merge(PoliciesPath+"/p", `{spec: {config: {memory: preferred}, rollout: {settleFor: 5s}}}`)
+	m.Within("one node is degraded, and halts the rollout", func() bool {
+		return m.are(rollout.Failed) == 1 && m.are(rollout.Halted) > 0 && m.are(rollout.Waiting) == 0
+	})
+	took := time.Since(began)
+	m.Within("those that had begun are settled", func() bool {
+		return m.are(rollout.Failed)+m.are(rollout.Halted)+m.are(rollout.Current) == len(m.agents) && m.turns() == 1
+	})
+	changed := len(m.agents) - m.are(rollout.Halted)
+	if changed > len(m.agents)*2/3 {
+		m.t.Errorf("%d nodes have the revision that breaks one", changed)
+	}
+	broken := fmt.Sprintf("n%d", m.broken.Load()-1)
+	for i, a := range m.agents {
+		name, got := fmt.Sprintf("n%d", i), a.Report()
+		switch got.State {
+		case rollout.Halted:
+			if *m.inForce[i].Load() != works || !strings.Contains(got.Why, broken+": lending") {
+				m.t.Errorf("%s has %s in force, and waits since %q", name, *m.inForce[i].Load(), got.Why)
+			}
+		case rollout.Failed:
+			m.Within("its object says why", func() bool {
+				at := NodesPath + "/" + broken
+				return name == broken && m.Get(at, "status", "state") == "Failed" &&
+					strings.Contains(m.Get(at, "status", "why"), "lending")
+			})
+		}
+	}
+	m.t.Logf("a node that the next revision degrades halts it after %s: %d of %d nodes have that revision, of %d "+
+		"places", took.Round(time.Second), changed, len(m.agents), places)
+}
+
+// stops ends enforcement on all nodes, those of a rollout that is halted included.
+func (m *many) stops() {
+	began := time.Now()
+	m.Merge(PoliciesPath+"/p", `{spec: {config: {mode: observe}}}`)
 	m.Within("all observe", func() bool {
-		for i := range n {
-			if *m.inForce[i].Load() != `{"memory":"strict","mode":"observe"}` {
+		for i := range m.inForce {
+			if !strings.Contains(*m.inForce[i].Load(), `"mode":"observe"`) {
 				return false
 			}
 		}
 		return true
 	})
-	t.Logf("mode: observe is on the last node after %s", time.Since(began).Round(time.Millisecond))
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %s", took)
+	took := time.Since(began)
+	m.t.Logf("mode: observe is on the last node after %s", took.Round(time.Millisecond))
+	if took > 5*time.Second {
+		m.t.Errorf("it took %s", took)
 	}
 }
 
