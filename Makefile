@@ -4,6 +4,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 PACKAGES := ./...
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 FUZZTIME ?= 20s
 # What is linted, tested and run is compiled as what is built is: Go compiles a package once, not once for each.
 export CGO_ENABLED = 0
@@ -211,10 +212,14 @@ chart: setup-test ## lint, render, kubeconform and helm-unittest the chart, judg
 push: image ## push bin/quietcore-image.tar, and the chart that runs it, to REGISTRY, such as 127.0.0.1:5000/quietcore: unsigned, for trials
 	cd hack/release && $(GO) run . push -version $(VERSION) -registry $(REGISTRY)
 
-.PHONY: release release-twice release-smoke licences vulncheck vulncheck-scheduler changelog
+.PHONY: release release-publish release-trust release-twice release-smoke licences vulncheck vulncheck-scheduler changelog
 release: ## make VERSION (v0.1.0) of HEAD in dist/, for REGISTRY (HOST/PATH): binaries, images, chart, notices, bills of materials, changelog, checksums; its provenance in dist-signatures/
 	cd hack/release && $(GO) run . build -version $(VERSION) -registry '$(REGISTRY)' -o ../../dist
 	cd hack/release && $(GO) run . provenance -dist ../../dist
+release-publish: ## push, sign and attest what is in dist/, and verify it; PUBLISH says who signs: docs/releasing.md
+	cd hack/release && $(GO) run . publish -dist ../../dist $(PUBLISH)
+release-trust: ## publish a release of HEAD on loopback by a key of its own, verify it, and attack it; TRUST="-draft -no-scheduler" makes less, "-tools DIR" takes cosign and helm of DIR; else it compiles cosign first: a quarter of an hour, once
+	cd hack/release && $(GO) run . trust $(TRUST)
 release-twice: ## build HEAD twice in different surroundings and compare; minutes
 	cd hack/release && $(GO) run . twice
 release-smoke: ## the short form of it
@@ -230,10 +235,11 @@ changelog: ## put VERSION into CHANGELOG.md
 	cd hack/release && $(GO) run . changelog -version $(VERSION) -write
 
 .PHONY: lint
-lint: ## gofmt, go vet, staticcheck, in every module; the width, words and sentences of the docs
+lint: ## gofmt, go vet, staticcheck, in every module; the workflow; the width, words and sentences of the docs
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { gofmt -l $$(git ls-files '*.go'); echo "not gofmt-ed: run gofmt -w"; exit 1; }
 	$(GO) vet $(PACKAGES)
 	$(GO) run $(STATICCHECK) $(PACKAGES)
+	$(GO) run $(ACTIONLINT)
 	$(GO) run ./hack/prose
 	@set -e; for m in $(MODULES); do echo "vet and staticcheck $$m"; (cd $$m && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); done
 

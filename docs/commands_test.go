@@ -162,11 +162,13 @@ var others = map[string]usage{
 	"ctr":       {sub: "images", flags: "-n --local", takes: "a node's containerd"},
 	"k3s":       {sub: "ctr", takes: "a node of k3s"},
 	"skopeo":    {sub: "copy", flags: "--all", takes: "a registry"},
-	"oc":        {sub: "create debug label", takes: "a cluster of OpenShift"},
-	"ssh":       {flags: "-L", takes: "another machine"},
-	"scp":       {takes: "another machine"},
-	"rm":        {takes: "kubelet's state on a node"},
-	"ls":        {flags: "-l"}, "curl": {flags: "-s"}, "jq": {flags: "-c -r"}, "grep": {flags: "-E -i"},
+	"cosign": {sub: "verify verify-attestation verify-blob verify-blob-attestation", flags: "--key --type --bundle " +
+		"--certificate-identity --certificate-oidc-issuer", takes: "a release; hack/release trust runs them"},
+	"oc":  {sub: "create debug label", takes: "a cluster of OpenShift"},
+	"ssh": {flags: "-L", takes: "another machine"},
+	"scp": {takes: "another machine"},
+	"rm":  {takes: "kubelet's state on a node"},
+	"ls":  {flags: "-l"}, "curl": {flags: "-s"}, "jq": {flags: "-c -r"}, "grep": {flags: "-E -i"},
 	"head": {flags: "-n"}, "tail": {flags: "-n"},
 }
 
@@ -194,6 +196,8 @@ var byHand = map[string]string{
 	"test-experiment":     "needs a host that nobody loads; test-interference plays the same circle",
 	"test-proof":          "test has the quick proofs",
 	"release":             "release-smoke makes two",
+	"release-publish":     "takes a registry and an identity; release-trust plays it, and hack/release tests its parts",
+	"release-trust":       "compiles cosign; hack/release tests its parts",
 	"push":                "takes a registry; hack/release tests it with one",
 	"release-twice":       "takes syft; release-smoke is its short form",
 	"vulncheck-scheduler": "vulncheck of the packages of Kubernetes: minutes",

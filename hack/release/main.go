@@ -9,6 +9,8 @@
 //	                                                 CHANGELOG.md
 //	go run . push -registry HOST/PATH                the image of bin/ and the chart of the working tree, for trials
 //	go run . provenance                              how dist/ came about, for dist-signatures/
+//	go run . publish -dist ../../dist -keyless …     push, sign and attest a release, and verify the result
+//	go run . trust                                   the same on loopback, with a key of its own, and attacks on it
 //	go run . vulncheck                               known vulnerabilities in what is called
 //
 // A release is one of a commit: the commit is exported and built from there, so what is
@@ -64,10 +66,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	commands := map[string]func(context.Context, []string, io.Writer) error{
 		"build": buildCommand, "check": checkCommand, "twice": twiceCommand,
 		"licences": licencesCommand, "changelog": changelogCommand, "vulncheck": vulncheckCommand,
-		"push": pushCommand, "provenance": provenanceCommand,
+		"push": pushCommand, "provenance": provenanceCommand, "publish": publishCommand, "trust": trustCommand,
 	}
 	if len(args) == 0 || commands[args[0]] == nil {
-		return usage("say what to do: build, check, twice, licences, changelog, vulncheck, push or provenance")
+		return usage("say what to do: build, check, twice, licences, changelog, vulncheck, push, provenance, publish " +
+			"or trust")
 	}
 	return commands[args[0]](ctx, args[1:], out)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
@@ -215,14 +216,83 @@ func (p pusher) installs(ctx context.Context, list []artefact) error {
 	if err != nil {
 		return err
 	}
+	return p.runs(text, list)
+}
+
+// installsIn does the same with a cluster: what Helm keeps there of an installation runs what was published. It is
+// uninstalled again.
+func (p pusher) installsIn(ctx context.Context, kubeconfig string, list []artefact) error {
+	in := []string{"--kubeconfig", kubeconfig, "--namespace", "quietcore-trust"}
+	install := p.helmArgs("install", "quietcore", "oci://"+p.registry+"/charts/quietcore", "--version",
+		chartVersion(p.version), "--create-namespace", "--set", "scheduler.enabled=true")
+	if err := command(ctx, "", nil, p.helm, append(install, in...)...); err != nil {
+		return err
+	}
+	text, err := output(ctx, "", nil, p.helm, append([]string{"get", "manifest", "quietcore"}, in...)...)
+	if err == nil {
+		err = p.runs(text, list)
+	}
+	return errors.Join(err, command(ctx, "", nil, p.helm, append([]string{"uninstall", "quietcore"}, in...)...))
+}
+
+// runs requires of a rendered chart that it runs the images that were published, by their digests.
+func (p pusher) runs(manifests string, list []artefact) error {
 	var errs []error
 	for _, a := range list {
 		want := "image: " + a.tag.Name() + "@" + a.digest.DigestStr() + "\n"
-		if a.program != "" && !strings.Contains(text, want) {
+		if a.program != "" && !strings.Contains(manifests, want) {
 			errs = append(errs, fmt.Errorf("the chart of %s does not run %q", p.registry, strings.TrimSpace(want)))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// platforms are the images of an index, by platform.
+func platforms(ctx context.Context, a artefact) (map[string]v1.Image, error) {
+	index, err := remote.Index(a.digest, options(ctx)...)
+	if err != nil {
+		return nil, err
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	images := map[string]v1.Image{}
+	for _, m := range manifest.Manifests {
+		if images[m.Platform.String()], err = index.Image(m.Digest); err != nil {
+			return nil, err
+		}
+	}
+	return images, nil
+}
+
+// billOf is the bill of materials in an image.
+func billOf(img v1.Image, program string) ([]byte, error) {
+	layers, err := img.Layers()
+	if err == nil && len(layers) != 1 {
+		err = fmt.Errorf("%d layers, want 1", len(layers))
+	}
+	if err != nil {
+		return nil, err
+	}
+	r, err := layers[0].Uncompressed()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	files, err := untar(r)
+	if err == nil {
+		// The digest is compared at the end, which lies behind that of the files.
+		_, err = io.Copy(io.Discard, r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	name := build.BillName(build.Program{Name: program})
+	if len(files[name]) == 0 {
+		return nil, fmt.Errorf("the image lacks %s", name)
+	}
+	return files[name], nil
 }
 
 // pushCommand pushes what `make image` made, and the chart of the working tree, which names it there: unsigned, for

@@ -2,14 +2,11 @@ package main
 
 import (
 	"io"
-	"log"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-containerregistry/pkg/registry"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"sigs.k8s.io/yaml"
@@ -53,12 +50,15 @@ func published(t *testing.T) (p pusher, registry string) {
 	return p, registry
 }
 
-// serveRegistry is a registry on loopback that keeps everything in memory.
+// serveRegistry is a registry for a test.
 func serveRegistry(t *testing.T) string {
 	t.Helper()
-	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	t.Cleanup(s.Close)
-	return strings.TrimPrefix(s.URL, "http://")
+	s, err := openStore()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.stop)
+	return s.address
 }
 
 // TestThePublishedChartRunsThePublishedImages, by the digests that the registry has; and where it does not, that is
@@ -84,6 +84,15 @@ func TestThePublishedChartRunsThePublishedImages(t *testing.T) {
 		if head, err := remote.Head(a.tag); err != nil || head.Digest != top.Digest || a.digest.DigestStr() !=
 			top.Digest.String() {
 			t.Errorf("%s is %v in the registry (%v), and %s in the release", a.tag, head, err, top.Digest)
+		}
+		images, err := platforms(ctx, a)
+		if err != nil || len(images) != 2 {
+			t.Errorf("%s is for %d platforms: %v", a.tag, len(images), err)
+		}
+		for platform, img := range images {
+			if bill, err := billOf(img, a.program); err != nil || !strings.Contains(string(bill), "SPDX-2.3") {
+				t.Errorf("the bill of %s for %s: %v", a.program, platform, err)
+			}
 		}
 	}
 

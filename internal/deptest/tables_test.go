@@ -199,6 +199,7 @@ var goroutines = map[string]string{
 	"hack/evalcpi/cells.go":                 "trials run concurrently",
 	"hack/pmucheck/load.go":                 "threads that use memory",
 	"hack/pmucheck/run.go":                  "detection next to counting",
+	"hack/release/trust.go":                 "a registry on loopback",
 	"internal/cgroup/bus.go":                "connects to systemd, which may not answer",
 	"internal/cgroup/cgrouptest/systemd.go": "a model of systemd behind a socket",
 	"internal/control/server.go":            "ends the server with its context",
