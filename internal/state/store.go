@@ -281,7 +281,7 @@ func (s *Store) Save(snapshot Snapshot) error {
 	}
 	s.at(Begun)
 	name := filepath.Join(s.Dir, fileName)
-	f, err := renameio.NewPendingFile(name, renameio.WithTempDir(s.Dir), renameio.WithStaticPermissions(0o600))
+	f, err := s.pending(name)
 	if err != nil {
 		return fmt.Errorf("save state: %w", err)
 	}
@@ -299,6 +299,19 @@ func (s *Store) Save(snapshot Snapshot) error {
 	}
 	s.at(Synced)
 	return nil
+}
+
+// pending makes the directory anew where somebody has deleted it: what is saved is then as good as before.
+func (s *Store) pending(name string) (*renameio.PendingFile, error) {
+	options := []renameio.Option{renameio.WithTempDir(s.Dir), renameio.WithStaticPermissions(0o600)}
+	f, err := renameio.NewPendingFile(name, options...)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return f, err
+	}
+	if err := Prepare(s.Dir); err != nil {
+		return nil, err
+	}
+	return renameio.NewPendingFile(name, options...)
 }
 
 // syncDir makes the rename itself survive a power failure.

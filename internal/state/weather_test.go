@@ -61,6 +61,39 @@ func TestAFullDiskKeepsTheOldFileAndTheLock(t *testing.T) {
 	}
 }
 
+func TestAFolderThatIsDeletedIsMadeAnew(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "quietcore")
+	if err := Prepare(dir); err != nil {
+		t.Fatal(err)
+	}
+	s := &Store{Dir: dir, Node: "n", Now: func() time.Time { return noon }}
+	if err := s.Save(example()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(example()); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.Load(); got.Reason != "" || len(got.Snapshot.Pods) != 3 {
+		t.Errorf("read as %+v", got)
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder: %v, %v", info, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(example()); !errors.Is(err, unix.ENOTDIR) {
+		t.Errorf("a file in its place: %v", err)
+	}
+}
+
 // fill leaves not a byte.
 func fill(t *testing.T, name string) string {
 	t.Helper()
