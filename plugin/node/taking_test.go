@@ -105,29 +105,59 @@ func TestSynchronizeIsAnsweredWhenAllIsRead(t *testing.T) {
 	}
 }
 
+// crowded is a node of 512 CPUs on which so many pods run, 30 of them owners.
+func crowded(t *testing.T, pods int) *stepped {
+	s := newNode(t, topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2})
+	for i := range pods {
+		var p policy.Pod
+		switch {
+		case i < 30:
+			p = lsr(fmt.Sprint("db", i), 4000)
+		case i%2 == 0:
+			p = burstable(fmt.Sprint("web", i))
+		default:
+			p = bestEffort(fmt.Sprint("batch", i))
+		}
+		c := mainOf(p)
+		c.CreatedAt = time.Unix(1e8+int64(i), 0)
+		s.kernel.Mkdir(c.CgroupPath, 1)
+		s.pods[p.UID], s.ctrs[c.ID] = p, c
+	}
+	return s
+}
+
+// A disk that answers nothing holds up no takeover, whatever its size, and all of it is one save or two.
+func TestTakingOverFiveThousandPodsBesideASlowDisk(t *testing.T) {
+	s := crowded(t, 5000)
+	s.start()
+	s.synchronize()
+	s.settle()
+	before, grants := s.places(), fmt.Sprint(s.core.Grants())
+	s.restart(false)
+	s.done, s.hangs = nil, isSave
+	r := s.synchronizeBy(s.now.Add(forThe))
+	s.pass(forThe / 2)
+	if answer, answered := s.replies[r]; !answered || answer.Err != nil {
+		t.Fatalf("answered %t, %v", answered, answer.Err)
+	}
+	s.pass(time.Minute)
+	if got := fmt.Sprint(s.core.Grants()); got != grants {
+		t.Errorf("owned are %s, want %s", got, grants)
+	}
+	s.wantPlaces(before)
+	s.hangs = nil
+	s.resume()
+	s.settle()
+	if n := s.saves(); n < 1 || n > 2 {
+		t.Errorf("%d saves, want one or two", n)
+	}
+	s.wantPlaces(before)
+}
+
 // A thousand pods, 30 of them owners, the state file lost: whatever part of the reads
 // comes in time, nothing is written and no owner starts before it is known who owns what,
 // and nothing moves.
 func TestTakingOverAThousandPods(t *testing.T) {
-	full := func(t *testing.T) *stepped {
-		s := newNode(t, topology.Grid{Sockets: 2, NodesPerSocket: 4, L3PerNode: 4, CoresPerL3: 8, ThreadsPerCore: 2})
-		for i := range 1000 {
-			var p policy.Pod
-			switch {
-			case i < 30:
-				p = lsr(fmt.Sprint("db", i), 4000)
-			case i%2 == 0:
-				p = burstable(fmt.Sprint("web", i))
-			default:
-				p = bestEffort(fmt.Sprint("batch", i))
-			}
-			c := mainOf(p)
-			c.CreatedAt = time.Unix(1e8+int64(i), 0)
-			s.kernel.Mkdir(c.CgroupPath, 1)
-			s.pods[p.UID], s.ctrs[c.ID] = p, c
-		}
-		return s
-	}
 	for _, c := range []struct {
 		name    string
 		pass    int // reads of pods that come in time
@@ -139,7 +169,7 @@ func TestTakingOverAThousandPods(t *testing.T) {
 		{"the read of an owner hangs", 400, "kubepods/poduid-db7", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := full(t)
+			s := crowded(t, 1000)
 			s.start()
 			s.synchronize()
 			s.settle()
