@@ -183,6 +183,7 @@ func systemctl(n *node, at places) []change {
 	weight := uint64(50)
 	return []change{
 		command("systemctl daemon-reload", true, "daemon-reload"),
+		command("systemctl daemon-reexec", true, "daemon-reexec"),
 		set("the burstable slice", at.burstable, "AllowedCPUs=0-7", false),
 		set("the burstable slice", at.burstable, "CPUWeight=60", true),
 		set("an owner's pod", path.Dir(at.own), "AllowedCPUs=0-7", false),
