@@ -6,6 +6,7 @@ import { Feed } from "./feed.js";
 import { MachineView } from "./machine.js";
 import { Timeline } from "./timeline.js";
 import { Panels } from "./panels.js";
+import { Containers } from "./containers.js";
 
 const model = new Model();
 let selected; // { kind: "cpu", id } or { kind: "pod", key }
@@ -14,6 +15,7 @@ let option = -1; // of the list below the search
 
 const machine = new MachineView(model, select);
 const panels = new Panels(model, select);
+const containers = new Containers(model, select);
 const timeline = new Timeline(model, (id) => panels.openIncident(id));
 const query = byID("query");
 const results = byID("found");
@@ -47,7 +49,7 @@ function search() {
   option = -1;
   listResults();
   mark();
-  panels.showContainers(found);
+  containers.show(found);
 }
 
 function listResults() {
@@ -194,7 +196,7 @@ function refresh(parts) {
     if (found) found = new Set(model.search(query.value));
     mark();
   }
-  if (any("containers", "samples", "cpus")) panels.showContainers(found);
+  if (any("containers", "samples", "cpus")) containers.show(found);
   if (any("containers", "samples", "cpus", "node", "machine")) keepingFocus(byID("details"), () => panels.show(selected));
   if (any("history", "points", "incidents", "changes", "node")) timeline.paint();
   if (parts.has("samples")) panels.load(selected).then((more) => more && panels.show(selected));

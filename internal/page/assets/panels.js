@@ -4,7 +4,6 @@ import { byID, make, draw, number, moment, count, until } from "./dom.js";
 import { words, poolOf, podKey, ownerName } from "./model.js";
 import { path, nice } from "./timeline.js";
 
-const mostRows = 200;
 const mostListed = 12;
 
 export class Panels {
@@ -205,24 +204,6 @@ export class Panels {
       make("p", {}, make("a", { href: base + ".html", target: "_blank", rel: "noopener" }, "as a page of its own"), " · ",
         make("button", { type: "button", className: "as-link", on: { click: () => this.closeIncident() } }, "close")),
     ];
-  }
-
-  // showContainers lists the containers, or only the search results.
-  showContainers(found) {
-    const all = found ? this.model.containers.filter((c) => found.has(podKey(c))) : this.model.containers;
-    const rows = all.slice(0, mostRows);
-    const total = this.model.containers.length + this.model.more;
-    byID("container-count").textContent = rows.length === total ? String(total) : `${rows.length} of ${total}${found ? "" : "; search shows others"}`;
-    const head = ["Container", "Class", "Pool", "CPUs", "Uses", "CPI", "Quota", "Why"];
-    byID("container-list").replaceChildren(
-      make("thead", {}, make("tr", {}, head.map((h, i) => make("th", { scope: "col", className: i > 3 && i < 7 ? "n" : undefined }, h)))),
-      make("tbody", {}, rows.map((c) => {
-        const s = this.model.samples[c.id] || {};
-        return make("tr", {},
-          make("td", { className: "wide" }, this.podLink(podKey(c), `${podKey(c)}/${c.container}`)), make("td", { className: "short" }, c.class), make("td", { className: "short" }, c.pool), make("td", {}, this.model.cpusOf(c)),
-          make("td", { className: "n" }, number(s.windowUsage)), make("td", { className: "n" }, number(s.cpi)),
-          make("td", { className: c.capMilli ? "n capped" : "n" }, c.capMilli ? `${c.capMilli}m capped${until(c.capUntil)}` : c.quotaMilli < 0 ? "none" : `${c.quotaMilli}m`), make("td", { className: "wide" }, c.why));
-      })));
   }
 
   showChanges() {
