@@ -74,7 +74,7 @@ func newNode(t testing.TB, grid topology.Grid, reserved string) *node {
 	}
 	n.store = incidents.New(incidents.Options{Path: filepath.Join(dir, "incidents.db")})
 	n.page, err = New(Options{
-		Look: n.look, Incidents: n.store, History: n.history, Node: "node-a", Version: "v1.2.3",
+		Look: n.look, Load: n.load, Incidents: n.store, History: n.history, Node: "node-a", Version: "v1.2.3",
 		Now: func() time.Time { return time.UnixMilli(n.clock.Load()).UTC() }, Tick: n.tick,
 	})
 	if err != nil {
@@ -118,6 +118,16 @@ func (n *node) look() Look {
 		Lending: &Lending{Known: true, Production: used * (0.4 + 0.1*math.Sin(float64(window)/9)), Batch: used * 0.2,
 			Offered: true, Offer: used * 0.3},
 	}
+}
+
+// load is of CPUs that are busy for 0 %, 37 %, 74 %, 10 % … of the time, each as long as it runs.
+func (n *node) load() []CPUTime {
+	list := make([]CPUTime, n.plugin.Snapshot().Topology.Online().Count())
+	for cpu := range list {
+		passed := float64(n.clock.Load()) / 1000
+		list[cpu] = CPUTime{Busy: passed * float64(37*cpu%101) / 100, Total: passed}
+	}
+	return list
 }
 
 func (n *node) history(string) []sample.Sample {

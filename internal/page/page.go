@@ -34,7 +34,9 @@ const (
 type Options struct {
 	// Look returns the present state. It is called about once a second, by one
 	// goroutine at a time, with or without readers.
-	Look      func() Look
+	Look func() Look
+	// Load returns what each CPU has done, by its number. It is called while there are readers. Nil: not known.
+	Load      func() []CPUTime
 	Incidents incidents.Source                // nil: none are kept
 	History   func(id string) []sample.Sample // of a container, oldest first; nil: not known
 	Node      string
@@ -60,10 +62,16 @@ type Page struct {
 	mu       sync.Mutex // guards the fields below; held during a look
 	history  *history
 	comparer comparer
+	made     made
+}
+
+// made is what the parts on the board were made of.
+type made struct {
+	at       time.Time
 	listed   time.Time // when the incidents were read
 	topology *topology.Topology
-	drawn    *policy.Snapshot // of the parts that are on the board
-	encoded  time.Time        // when the parts were made
+	snapshot *policy.Snapshot
+	load     loadMeter
 }
 
 // New makes a page.
@@ -129,7 +137,7 @@ func (p *Page) look(ctx context.Context, read bool) {
 func (p *Page) current(ctx context.Context) {
 	p.mu.Lock()
 	now := p.o.Now()
-	fresh := !p.encoded.IsZero() && now.Sub(p.encoded) < lookEvery && !now.Before(p.encoded)
+	fresh := !p.made.at.IsZero() && now.Sub(p.made.at) < lookEvery && !now.Before(p.made.at)
 	p.mu.Unlock()
 	if !fresh {
 		p.look(ctx, true)
@@ -139,7 +147,7 @@ func (p *Page) current(ctx context.Context) {
 // encode encodes the parts of the document. A part that cannot be encoded, which is a
 // bug, is logged and stays as it was.
 func (p *Page) encode(ctx context.Context, l *Look, now time.Time) {
-	p.encoded = now
+	p.made.at = now
 	s := l.Snapshot
 	p.put(partNode, nodePart{
 		Name: name(p.o.Node), Version: name(p.o.Version), Instance: p.instance, Assets: p.assets.Tag(),
@@ -147,18 +155,21 @@ func (p *Page) encode(ctx context.Context, l *Look, now time.Time) {
 		Connected: l.Connected, Synchronised: l.Synchronised, Observe: l.Observe, Unpinned: l.Unpinned,
 		CPI: cpiOf(l.Performance.CPI), KeepsIncidents: p.o.Incidents != nil,
 	})
-	if p.topology != s.Topology {
-		p.topology = s.Topology
+	if p.made.topology != s.Topology {
+		p.made.topology = s.Topology
 		p.put(partMachine, machineOf(s.Topology))
 	}
-	if p.drawn != s {
-		p.drawn = s
+	if p.made.snapshot != s {
+		p.made.snapshot = s
 		p.put(partCPUs, cpusOf(s))
 		p.put(partContainers, containersOf(s))
 	}
 	p.put(partSamples, samplesOf(l.Performance))
-	if age := now.Sub(p.listed); age >= incidentsEvery || age < 0 {
-		p.listed = now
+	if p.o.Load != nil && p.made.load.wants(now) {
+		p.put(partLoad, p.made.load.read(now, p.o.Load()))
+	}
+	if age := now.Sub(p.made.listed); age >= incidentsEvery || age < 0 {
+		p.made.listed = now
 		p.put(partIncidents, p.list(ctx))
 	}
 }

@@ -362,8 +362,8 @@ func TestTheStreamSendsWhatChanges(t *testing.T) {
 	n.advance(20*time.Second, time.Second)
 	r := openStream(t, n.serve(t))
 	first := r.batch()
-	if got := names(first); !slices.Equal(got, []string{"containers", "cpus", "incidents", "machine", "node", "now",
-		"samples"}) {
+	if got := names(first); !slices.Equal(got, []string{"containers", "cpus", "incidents", "load", "machine", "node",
+		"now", "samples"}) {
 		t.Errorf("the first batch has %v", got)
 	}
 	// A pool changes, and the containers in it are not sent again.
@@ -726,7 +726,7 @@ func BenchmarkLook(b *testing.B) {
 	}
 	for b.Loop() {
 		n.page.mu.Lock()
-		n.page.drawn = nil
+		n.page.made.snapshot = nil
 		n.page.mu.Unlock()
 		n.page.look(context.Background(), true)
 	}

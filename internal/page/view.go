@@ -42,10 +42,11 @@ const (
 	partContainers = "containers"
 	partSamples    = "samples"
 	partIncidents  = "incidents"
+	partLoad       = "load"
 )
 
 func partNames() []string {
-	return []string{partMachine, partNode, partCPUs, partContainers, partSamples, partIncidents}
+	return []string{partMachine, partNode, partCPUs, partContainers, partSamples, partIncidents, partLoad}
 }
 
 // Bounds of a tenant's text.

@@ -188,6 +188,7 @@ function refresh(parts) {
     renewed();
   }
   if (parts.has("machine")) machine.build();
+  if (parts.has("load")) machine.loaded();
   if (!begun && model.machine && model.marks.size) {
     begun = true;
     fromAddress();

@@ -1,7 +1,7 @@
 // The connection to the daemon: everything once, then changes. It lasts as long as the page. A lost daemon is retried with
 // growing pauses of up to half a minute.
 
-const parts = ["machine", "node", "cpus", "containers", "samples", "incidents"];
+const parts = ["machine", "node", "cpus", "containers", "samples", "incidents", "load"];
 const silence = 40_000; // the daemon says something every 15 s
 const longest = 30_000;
 // A hidden page closes its connection after this long: a browser has six per host, and another page may need one.

@@ -17,6 +17,9 @@ export class MachineView {
     this.order = [];
     this.at = undefined; // the CPU that Tab leads to
     this.hits = undefined; // a Set: what is searched for or selected
+    this.byLoad = false; // else by owner
+    byID("by-owner").addEventListener("click", () => this.choose(false));
+    byID("by-load").addEventListener("click", () => this.choose(true));
     this.map.addEventListener("click", (e) => {
       const cpu = cpuOf(e.target);
       if (cpu !== undefined) {
@@ -77,6 +80,20 @@ export class MachineView {
     }));
   }
 
+  // choose has the cells show load or owner.
+  choose(byLoad) {
+    this.byLoad = byLoad;
+    set(byID("by-owner"), "aria-pressed", String(!byLoad));
+    set(byID("by-load"), "aria-pressed", String(byLoad));
+    this.paint();
+  }
+
+  // loaded takes over new loads. There is no switch where the daemon knows none.
+  loaded() {
+    byID("shows").hidden = false;
+    if (this.byLoad) this.paint();
+  }
+
   // paint updates every CPU's appearance, and touches only what changed.
   paint() {
     const used = new Set();
@@ -85,15 +102,13 @@ export class MachineView {
       const pool = poolOf(mark);
       const owned = mark?.owner !== undefined;
       used.add(pool);
-      const parts = ["cpu", pool];
-      let tag = words[pool].tag;
-      if (owned && pool !== "withheld") tag = ownerTag(mark.owner);
+      const { look, tag, sign } = this.byLoad ? this.load(id, pool) : this.belongs(mark, pool);
+      const parts = ["cpu", look];
       if (owned) parts.push("owned", "owner-" + (mark.owner % colours));
       if (this.hits) parts.push(this.hits.has(id) ? "hit" : "dim");
       set(button, "aria-label", this.label(id));
       set(button, "aria-pressed", String(this.selected === id));
       if (button.firstChild.textContent !== tag) button.firstChild.textContent = tag;
-      const sign = mark?.be === "off" ? "×" : mark?.be === "in" && owned && pool !== "withheld" ? "~" : "";
       if (sign) parts.push("marked");
       set(button, "class", parts.join(" "));
       const there = button.querySelector(".mark");
@@ -105,11 +120,33 @@ export class MachineView {
     this.legend(used);
   }
 
+  // belongs is how a CPU is drawn by its owner.
+  belongs(mark, pool) {
+    const owned = mark?.owner !== undefined && pool !== "withheld";
+    const sign = mark?.be === "off" ? "×" : mark?.be === "in" && owned ? "~" : "";
+    return { look: pool, tag: owned ? ownerTag(mark.owner) : words[pool].tag, sign };
+  }
+
+  // load is how a CPU is drawn by its load: full up to it, with the number.
+  load(id, pool) {
+    const busy = this.model.busy(id);
+    if (pool === "offline") return { look: pool, tag: words[pool].tag };
+    const height = (busy ?? 0) + "%";
+    const style = this.buttons.get(id).style;
+    if (style.getPropertyValue("--load") !== height) style.setProperty("--load", height);
+    return { look: "load", tag: String(busy ?? "?") };
+  }
+
   label(id) {
     const mark = this.model.marks.get(id);
     const pool = words[poolOf(mark)].name;
     const owner = this.owner(mark);
-    return `CPU ${id}: ${pool}${owner ? ", " + ownerName(owner) : ""}${mark?.be === "off" ? ", best effort kept off" : ""}`;
+    return `CPU ${id}: ${pool}${owner ? ", " + ownerName(owner) : ""}${mark?.be === "off" ? ", best effort kept off" : ""}${this.byLoad ? this.inWords(id) : ""}`;
+  }
+
+  inWords(id) {
+    const busy = this.model.busy(id);
+    return busy === undefined ? "" : `, ${busy} % busy`;
   }
 
   owner(mark) {
@@ -117,15 +154,29 @@ export class MachineView {
   }
 
   legend(used) {
+    const items = this.byLoad ? this.loadLegend() : this.ownerLegend(used);
+    const text = JSON.stringify(items);
+    if (text === this.legendText) return;
+    this.legendText = text;
+    byID("legend").replaceChildren(...items.map(([look, tag, name]) => make("li", {}, make("span", { className: "cpu " + look, "aria-hidden": "true" }, make("span", { className: "tag" }, tag)), name)));
+  }
+
+  loadLegend() {
+    const known = [...this.buttons.keys()].map((id) => this.model.busy(id)).filter((busy) => busy !== undefined);
+    if (known.length === 0) return [["load", "?", "the load is known in some seconds"]];
+    const mean = known.reduce((sum, busy) => sum + busy, 0) / known.length;
+    const items = [["load half", "50", `percent of the last seconds in which the CPU was busy; ${mean.toFixed(0)} % on average`]];
+    if (this.model.owners.length) items.push(["owned owner-1", "", "a bar: it has an owner"]);
+    return items;
+  }
+
+  ownerLegend(used) {
     const seen = (f) => [...this.model.marks.values()].some(f);
     const items = Object.keys(words).filter((w) => used.has(w)).map((w) => [w, words[w].tag, words[w].name + this.size(w)]);
     if (this.model.owners.length) items.push(["", "A", "a letter and a bar: whose it is"]);
     if (seen((m) => m.be === "in" && m.owner !== undefined && m.pool !== "withheld")) items.push(["", "~", "in a corner: best effort may run there too"]);
     if (seen((m) => m.be === "off")) items.push(["", "×", "in a corner: best effort is kept off for now"]);
-    const text = JSON.stringify(items);
-    if (text === this.legendText) return;
-    this.legendText = text;
-    byID("legend").replaceChildren(...items.map(([look, tag, name]) => make("li", {}, make("span", { className: "cpu " + look, "aria-hidden": "true" }, make("span", { className: "tag" }, tag)), name)));
+    return items;
   }
 
   size(pool) {
@@ -198,6 +249,7 @@ export class MachineView {
     const place = this.model.places.get(cpu);
     const lines = [`CPU ${cpu}: ${words[poolOf(mark)].name}`, `socket ${place.socket}, NUMA node ${place.node}, L3 ${place.l3}, core ${place.core}`];
     if (owner) lines[0] += `, ${poolOf(mark) === "withheld" ? "for " : ""}${ownerName(owner)}`;
+    lines[0] += this.inWords(cpu);
     const why = this.model.because(mark);
     if (why) lines.push(why);
     if (!owner) lines.push(this.mayRun(cpu));

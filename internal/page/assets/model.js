@@ -50,6 +50,7 @@ export class Model {
     this.pods = new Map();
     this.more = 0;
     this.samples = {};
+    this.load = []; // by CPU, in percent
     this.incidents = { incidents: [], kept: 0 };
     this.series = [];
     this.fine = [];
@@ -83,6 +84,9 @@ export class Model {
         break;
       case "samples":
         this.samples = value.samples || {};
+        break;
+      case "load":
+        this.load = value.busy;
         break;
       case "incidents":
         this.incidents = value;
@@ -119,6 +123,11 @@ export class Model {
   // cpusOf is where a container may run: its own list, else its pool's.
   cpusOf(c) {
     return c.cpus || this.pools[c.pool] || "";
+  }
+
+  // busy is a CPU's load in percent, undefined where it is not known.
+  busy(cpu) {
+    return this.load[cpu] >= 0 ? this.load[cpu] : undefined;
   }
 
   // running are the containers that may use a CPU, the busiest first.
