@@ -6,6 +6,9 @@ import { words, poolOf, ownerTag, ownerName, podKey } from "./model.js";
 const colours = 8;
 const denseFrom = 96;
 const mostNamed = 3;
+const apart = 25; // points from the middle load from where on a large machine has a number
+const signs = { in: "~", off: "×", never: "-" }; // whether best effort runs on a CPU
+const meanings = { in: "best effort may run there too", off: "best effort is kept off for now", never: "best effort never runs there" };
 
 export class MachineView {
   constructor(model, select) {
@@ -45,7 +48,8 @@ export class MachineView {
     this.order = [];
     const m = this.model.machine;
     const cpus = [...this.model.places.keys()];
-    this.map.classList.toggle("dense", cpus.length >= denseFrom);
+    this.dense = cpus.length >= denseFrom;
+    this.map.classList.toggle("dense", this.dense);
     const box = (name, title, children) => make("div", { className: name }, make("h3", { className: "place" }, title), children);
     this.map.replaceChildren(
       ...m.sockets.map((s) =>
@@ -97,6 +101,7 @@ export class MachineView {
   // paint updates every CPU's appearance, and touches only what changed.
   paint() {
     const used = new Set();
+    this.norm = this.usual();
     for (const [id, button] of this.buttons) {
       const mark = this.model.marks.get(id);
       const pool = poolOf(mark);
@@ -120,11 +125,45 @@ export class MachineView {
     this.legend(used);
   }
 
+  // usual is what a large machine does not mark, since most CPUs have it: in each pool where best effort runs, which
+  // pool without owners is the largest, and the load in the middle. A small machine marks everything.
+  usual() {
+    const norm = { be: new Map(), pool: undefined, load: undefined };
+    if (!this.dense) return norm;
+    const pools = new Map();
+    for (const mark of this.model.marks.values()) {
+      const pool = poolOf(mark);
+      if (!pools.has(pool)) pools.set(pool, { free: 0, in: 0, never: 0, off: 0 });
+      pools.get(pool)[mark.be || "never"]++;
+      if (mark.owner === undefined) pools.get(pool).free++;
+    }
+    let most = 0;
+    for (const [pool, { free, ...be }] of pools) {
+      norm.be.set(pool, Object.keys(be).reduce((best, one) => (be[one] > be[best] ? one : best)));
+      if (free > most) [most, norm.pool] = [free, pool];
+    }
+    const loads = this.loads().sort((a, b) => a - b);
+    norm.load = loads[Math.floor(loads.length / 2)];
+    return norm;
+  }
+
+  loads() {
+    return [...this.buttons.keys()].map((id) => this.model.busy(id)).filter((busy) => busy !== undefined);
+  }
+
   // belongs is how a CPU is drawn by its owner.
   belongs(mark, pool) {
     const owned = mark?.owner !== undefined && pool !== "withheld";
-    const sign = mark?.be === "off" ? "×" : mark?.be === "in" && owned ? "~" : "";
-    return { look: pool, tag: owned ? ownerTag(mark.owner) : words[pool].tag, sign };
+    const tag = owned ? ownerTag(mark.owner) : pool === this.norm.pool ? "" : words[pool].tag;
+    return { look: pool, tag, sign: this.sign(mark, pool, owned) };
+  }
+
+  // sign says where best effort runs: on a large machine where that is not as on the rest of the pool, else where it
+  // runs on an owner's CPU or is kept off one.
+  sign(mark, pool, owned) {
+    const be = mark?.be || "never";
+    if (this.dense) return be === this.norm.be.get(pool) ? "" : signs[be];
+    return be === "off" || (be === "in" && owned) ? signs[be] : "";
   }
 
   // load is how a CPU is drawn by its load: full up to it, with the number.
@@ -134,7 +173,8 @@ export class MachineView {
     const height = (busy ?? 0) + "%";
     const style = this.buttons.get(id).style;
     if (style.getPropertyValue("--load") !== height) style.setProperty("--load", height);
-    return { look: "load", tag: String(busy ?? "?") };
+    const usual = this.norm.load !== undefined && Math.abs(busy - this.norm.load) < apart;
+    return { look: "load", tag: usual ? "" : String(busy ?? "?") };
   }
 
   label(id) {
@@ -162,21 +202,28 @@ export class MachineView {
   }
 
   loadLegend() {
-    const known = [...this.buttons.keys()].map((id) => this.model.busy(id)).filter((busy) => busy !== undefined);
-    if (known.length === 0) return [["load", "?", "the load is known in some seconds"]];
-    const mean = known.reduce((sum, busy) => sum + busy, 0) / known.length;
+    const loads = this.loads();
+    if (loads.length === 0) return [["load", "?", "the load is known in some seconds"]];
+    const mean = loads.reduce((sum, busy) => sum + busy, 0) / loads.length;
     const items = [["load half", "50", `percent of the last seconds in which the CPU was busy; ${mean.toFixed(0)} % on average`]];
+    if (this.norm.load !== undefined) items.push(["load", "", `no number: less than ${apart} from ${this.norm.load} %, the load in the middle`]);
     if (this.model.owners.length) items.push(["owned owner-1", "", "a bar: it has an owner"]);
     return items;
   }
 
   ownerLegend(used) {
-    const seen = (f) => [...this.model.marks.values()].some(f);
-    const items = Object.keys(words).filter((w) => used.has(w)).map((w) => [w, words[w].tag, words[w].name + this.size(w)]);
+    const items = Object.keys(words).filter((w) => used.has(w)).map((w) => [w, w === this.norm.pool ? "" : words[w].tag, words[w].name + this.size(w) + this.rule(w)]);
     if (this.model.owners.length) items.push(["", "A", "a letter and a bar: whose it is"]);
-    if (seen((m) => m.be === "in" && m.owner !== undefined && m.pool !== "withheld")) items.push(["", "~", "in a corner: best effort may run there too"]);
-    if (seen((m) => m.be === "off")) items.push(["", "×", "in a corner: best effort is kept off for now"]);
+    const seen = new Set([...this.model.marks.values()].map((m) => this.belongs(m, poolOf(m)).sign));
+    for (const [be, sign] of Object.entries(signs)) if (seen.has(sign)) items.push(["", sign, `in a corner: ${meanings[be]}${this.dense ? ", unlike on the rest" : ""}`]);
     return items;
+  }
+
+  // rule says what a pool's CPUs without a sign have in common.
+  rule(pool) {
+    const be = this.norm.be.get(pool);
+    const owned = ["lse", "lsr", "exclusive", "kubelet"].includes(pool);
+    return be === "off" || (be === "in" && owned) ? `, ${meanings[be]}` : "";
   }
 
   size(pool) {
