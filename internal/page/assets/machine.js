@@ -38,7 +38,8 @@ export class MachineView {
     });
     this.map.addEventListener("focusout", () => this.hideTip());
     this.map.addEventListener("keydown", (e) => this.key(e));
-    addEventListener("scroll", () => this.hideTip(), { passive: true });
+    this.narrow = matchMedia("(max-width: 900px)"); // as in style.css
+    addEventListener("scroll", () => (this.narrow.matches ? this.aside() : this.hideTip()), { passive: true });
   }
 
   // build redraws the machine, when CPUs go online or offline.
@@ -286,7 +287,7 @@ export class MachineView {
 
   hover(e) {
     const cpu = cpuOf(e.target);
-    if (cpu === undefined) this.hideTip();
+    if (cpu === undefined || e.pointerType === "touch") this.hideTip(); // a finger selects: the details say more
     else this.showTip(cpu, this.buttons.get(cpu));
   }
 
@@ -303,11 +304,24 @@ export class MachineView {
     if (mark?.be === "off") lines.push("best effort is kept off it for now");
     this.tip.replaceChildren(...lines.map((l) => make("p", {}, l)));
     this.tip.hidden = false;
+    if (this.narrow.matches) {
+      this.aside();
+      return;
+    }
     const r = button.getBoundingClientRect();
     const size = this.tip.getBoundingClientRect();
     const top = r.bottom + 8 + size.height > innerHeight ? r.top - size.height - 8 : r.bottom + 8;
     this.tip.style.left = Math.max(4, Math.min(r.left, innerWidth - size.width - 4)) + "px";
     this.tip.style.top = Math.max(4, top) + "px";
+  }
+
+  // aside puts the tooltip above or below the map, where there is more room: the map is never as high as the window.
+  aside() {
+    const map = this.map.getBoundingClientRect();
+    const { height } = this.tip.getBoundingClientRect();
+    const below = innerHeight - map.bottom >= map.top;
+    this.tip.style.left = "8px";
+    this.tip.style.top = Math.max(0, Math.min(below ? map.bottom + 4 : map.top - height - 4, innerHeight - height)) + "px";
   }
 
   // mayRun lists the containers that may use a CPU without an owner, the busiest first.
