@@ -136,7 +136,7 @@ func TestBrowserSmallMachine(t *testing.T) {
 	b.Until("document.querySelectorAll('#found [data-pod]').length === 2")
 	b.Keys(kb.ArrowDown, kb.ArrowDown, kb.Enter)
 	b.Wants(pagetest.Details, "batch/encode-2", "capped", "100m", "CPI")
-	b.Until("document.querySelector('#details .spark') !== null")
+	b.Until("document.querySelector('#details .spark canvas') !== null")
 	b.Screenshot("small-pod")
 	b.Wants("document.getElementById('container-list').innerText", "encode-1", "100m capped until ")
 	b.Keys(kb.Escape, kb.Escape)
@@ -167,17 +167,17 @@ func TestBrowserSmallMachine(t *testing.T) {
 	b.Wants("document.querySelector('#charts .opens title').textContent", "shop/db-0/main, CPI 3.42")
 	b.Keys(kb.Escape)
 	b.Until("document.getElementById('incident').childElementCount === 0")
-	b.Until("document.querySelector('#charts path.area').getAttribute('d').length > 100")
+	b.Until("document.querySelector('#charts [data-line=off]').dataset.points > 100")
 	b.Wants("document.querySelector('#charts figcaption').textContent", "shared pool", "best effort kept off")
 	b.Wants("document.getElementById('change-list').innerText", "batch/encode-2/main is capped at 100m",
 		"best effort begins to give way")
 
 	// The timeline shows values at a moment, by pointer and by keyboard.
-	b.Do(chromedp.Focus(chromedp.CSS("#charts svg[tabindex]")))
+	b.Do(chromedp.Focus(chromedp.CSS("#charts [tabindex]")))
 	b.Keys(kb.ArrowLeft)
 	b.Wants("document.getElementById('moment').textContent", "shared pool 6", "exclusive 2", "CPI of production")
 	b.Click("#day")
-	b.Until("document.querySelectorAll('#charts path.line').length > 0")
+	b.Until("document.querySelector('#charts [data-line=shared]').dataset.points < 100")
 
 	// What changes is seen without doing anything.
 	n.pod("shop", "db-1", "LSE", 2000)
@@ -348,7 +348,7 @@ func TestBrowserContrast(t *testing.T) {
 	b := pagetest.New(t, 1400, 900)
 	base := n.serve(t)
 	b.Open(base + "/#pod=batch%2Fencode-2")
-	b.Until("document.querySelector('#details .spark') !== null")
+	b.Until("document.querySelector('#details .spark canvas') !== null")
 	least := func(what, script string, want float64) {
 		t.Helper()
 		if ratio := pagetest.Evaluate[float64](b, "(() => {"+contrast+script+"})()"); ratio < want {
@@ -369,7 +369,7 @@ func TestBrowserContrast(t *testing.T) {
 		}
 		for selector, property := range map[string]string{
 			"dt": "color", "time": "color", "footer": "color", ".place": "color", "h2 span": "color",
-			"#moment": "color", ".chart text": "fill", ".spark text": "fill",
+			"#moment": "color",
 		} {
 			// What none is there of has a contrast of 0.
 			least(fmt.Sprintf("dark %t: soft text of %s", dark, selector), fmt.Sprintf(`
@@ -377,15 +377,17 @@ func TestBrowserContrast(t *testing.T) {
 				return all.length ? Math.min(...all) : 0;`, selector, property), 4.5)
 		}
 		for line := 1; line <= 5; line++ {
-			// what is drawn, its key, and a container's
-			for _, where := range []string{"#charts path.line", "#charts .key .line", "#details .spark .line"} {
-				least(fmt.Sprintf("dark %t: line %d at %s", dark, line, where), fmt.Sprintf(`
-					const e = document.querySelector(%q);
+			// Of the key; what is drawn has the same colours, and a background of its own.
+			for _, behind := range []string{"--page", "--inner"} {
+				least(fmt.Sprintf("dark %t: line %d on %s", dark, line, behind), fmt.Sprintf(`
+					const e = document.querySelector('#charts .key .line'), place = e.closest('span');
 					const was = e.getAttribute('class');
 					e.setAttribute('class', 'line c%d');
+					place.style.backgroundColor = 'var(%s)';
 					const ratio = contrast(e, 'stroke');
 					e.setAttribute('class', was);
-					return ratio;`, where, line), 3)
+					place.style.backgroundColor = '';
+					return ratio;`, line, behind), 3)
 			}
 		}
 	}
@@ -407,7 +409,7 @@ func TestBrowserDaemonRestarts(t *testing.T) {
 	b := pagetest.New(t, 1200, 800)
 	b.Open("http://" + address + "/#pod=shop%2Fdb-0")
 	b.Wants(pagetest.Details, "shop/db-0", "owns CPUs")
-	before := pagetest.Evaluate[int](b, "document.querySelectorAll('#charts path.line')[0].getAttribute('d').length")
+	before := pagetest.Evaluate[int](b, "Number(document.querySelector('#charts [data-line]').dataset.points)")
 	stop()
 	b.Until("document.getElementById('link').classList.contains('lost')")
 	b.Wants("document.getElementById('link').textContent", "no connection since")
@@ -425,7 +427,7 @@ func TestBrowserDaemonRestarts(t *testing.T) {
 	b.Until(pagetest.Details + ".includes('is not on this node any more')")
 	b.Until("document.querySelectorAll('#map .cpu.lsr').length === 4")
 	// What the daemon of before reported is still drawn, before what this one reports.
-	b.Until(fmt.Sprintf("document.querySelectorAll('#charts path.line')[0].getAttribute('d').length > %d", before))
+	b.Until(fmt.Sprintf("document.querySelector('#charts [data-line]').dataset.points > %d", before))
 	for _, c := range b.Complaints() {
 		if !strings.Contains(c, "ERR_CONNECTION") && !strings.Contains(c, "ERR_INCOMPLETE_CHUNKED_ENCODING") &&
 			!strings.Contains(c, "ERR_EMPTY_RESPONSE") {

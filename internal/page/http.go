@@ -28,13 +28,39 @@ const (
 //go:embed assets
 var embedded embed.FS
 
-// files are those of the page.
-func files() (*site.Files, error) {
+// vendored is software of others, each in a folder NAME@VERSION with its licence. hack/image/licences takes it up.
+//
+//go:embed vendored
+var vendored embed.FS
+
+// folders are those whose files the page is made of.
+func folders() ([]fs.FS, error) {
 	own, err := fs.Sub(embedded, "assets")
 	if err != nil {
 		return nil, fmt.Errorf("page: %w", err)
 	}
-	return site.Load(own, site.Shared())
+	list := []fs.FS{own, site.Shared()}
+	others, err := vendored.ReadDir("vendored")
+	if err != nil {
+		return nil, fmt.Errorf("page: %w", err)
+	}
+	for _, one := range others {
+		folder, err := fs.Sub(vendored, "vendored/"+one.Name())
+		if err != nil {
+			return nil, fmt.Errorf("page: %w", err)
+		}
+		list = append(list, folder)
+	}
+	return list, nil
+}
+
+// files are those of the page.
+func files() (*site.Files, error) {
+	list, err := folders()
+	if err != nil {
+		return nil, err
+	}
+	return site.Load(list...)
 }
 
 // Handler serves the page and rejects all other requests.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"io/fs"
 	"math"
 	"net"
 	"net/http"
@@ -117,11 +116,11 @@ func TestWhoIsAnswered(t *testing.T) {
 }
 
 func TestAssetsAreSelfContained(t *testing.T) {
-	own, err := fs.Sub(embedded, "assets")
+	list, err := folders()
 	if err != nil {
 		t.Fatal(err)
 	}
-	pagetest.SelfContained(t, newNode(t, small(), "").page.Handler(), own, site.Shared())
+	pagetest.SelfContained(t, newNode(t, small(), "").page.Handler(), list...)
 }
 
 // document is /api/state.

@@ -2,7 +2,8 @@
 // compares them with the allowed ones, and writes what must accompany them.
 //
 // What is linked counts: the packages that `go list -deps` names for both commands on
-// both architectures, Go's standard library, and the sources of the eBPF objects. For
+// both architectures, Go's standard library, the sources of the eBPF objects, and what
+// is embedded from folders vendored/NAME@VERSION. For
 // each package every licence file counts from its directory up to its module's, since
 // parts of a module may have a licence of their own. An unrecognised text is an error:
 // a person must read it.
@@ -63,6 +64,10 @@ func Of(ctx context.Context, dir string) ([]build.Part, error) {
 					if filepath.Ext(f) == ".o" {
 						objects = append(objects, filepath.Join(p.Dir, f))
 					}
+					if name, version := vendored(f); name != "" {
+						dir := filepath.Join(p.Dir, filepath.Dir(f))
+						add(parts, name, version, dir, dir)
+					}
 				}
 			default:
 				m := p.Module
@@ -91,6 +96,17 @@ func Of(ctx context.Context, dir string) ([]build.Part, error) {
 	slices.SortFunc(list, func(a, b build.Part) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(errs, func(a, b error) int { return cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return list, errors.Join(errs...)
+}
+
+// vendored names the software of others that an embedded file belongs to, by its folder vendored/NAME@VERSION; empty:
+// the file is ours.
+func vendored(file string) (name, version string) {
+	above, folder := filepath.Split(filepath.Dir(file))
+	if filepath.Base(above) != "vendored" {
+		return "", ""
+	}
+	name, version, _ = strings.Cut(folder, "@")
+	return name + " (embedded)", version
 }
 
 type module struct {

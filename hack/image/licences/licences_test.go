@@ -42,7 +42,7 @@ func TestRepository(t *testing.T) {
 		t.Errorf("the parts are not sorted: %v", names)
 	}
 	for _, want := range []string{"Go's standard library", "github.com/cilium/ebpf", "k8s.io/client-go",
-		"libbpf's headers (in the eBPF objects)"} {
+		"libbpf's headers (in the eBPF objects)", "uplot (embedded)"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("%s is not among %v", want, names)
 		}
@@ -182,6 +182,41 @@ func TestModules(t *testing.T) {
 				t.Errorf("the parts are %+v, %v", parts, err)
 			}
 		})
+	}
+}
+
+// What is embedded from others has to have a licence, too, and one that is allowed.
+func TestVendored(t *testing.T) {
+	for name, test := range map[string]struct {
+		licence, says string
+	}{"none": {"", "chart (embedded) 1.2.3 has no licence file"}, "known": {libbpfLicence, ""},
+		"another": {gpl, "GPL-3.0"}} {
+		dir := program(t, map[string]string{"LICENSE": libbpfLicence})
+		files := map[string]string{"cmd/x/main.go": "package main\n\nimport (\n\t\"embed\"\n\n\t_ " +
+			"\"example.org/dep/sub\"\n)\n\n//go:embed own vendored\nvar _ embed.FS\n\nfunc main() {}\n",
+			"cmd/x/own/LICENSE": "of our own", "cmd/x/vendored/chart@1.2.3/chart.js": "1"}
+		if test.licence != "" {
+			files["cmd/x/vendored/chart@1.2.3/LICENSE"] = test.licence
+		}
+		for file, text := range files {
+			file = filepath.Join(dir, file)
+			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		parts, err := Of(context.Background(), dir)
+		if test.says != "" {
+			if err == nil || !strings.Contains(err.Error(), test.says) {
+				t.Errorf("%s: got %v, want an error with %q", name, err, test.says)
+			}
+			continue
+		}
+		if err != nil || len(parts) != 3 || parts[2].String() != "chart (embedded) 1.2.3" {
+			t.Errorf("%s: the parts are %+v, %v", name, parts, err)
+		}
 	}
 }
 

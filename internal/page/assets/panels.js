@@ -1,8 +1,8 @@
 // The panels next to the drawing: details of the selection, incidents, containers, changes.
 
-import { byID, make, draw, number, moment, count, until } from "./dom.js";
+import { byID, make, number, moment, count, until } from "./dom.js";
 import { words, poolOf, podKey, ownerName } from "./model.js";
-import { path, nice } from "./timeline.js";
+import { Chart, columns, line } from "./charts.js";
 
 const mostListed = 12;
 
@@ -13,6 +13,8 @@ export class Panels {
     this.details = byID("details");
     this.opened = undefined; // the incident that is shown
     this.curves = new Map(); // of the selected pod's containers, by id
+    this.sparks = []; // their charts
+    this.shown = undefined; // what the details say
   }
 
   podLink(key, text = key) {
@@ -27,8 +29,20 @@ export class Panels {
   show(what) {
     const text = what ? this[what.kind](what) : this.nothing();
     const fresh = make("div", {}, text);
-    if (fresh.innerHTML === this.details.firstChild?.innerHTML) return; // the same: screen readers need not hear it again
+    if (fresh.innerHTML === this.shown) return; // the same: screen readers need not hear it again
+    this.shown = fresh.innerHTML;
+    for (const chart of this.sparks) chart.end();
     this.details.replaceChildren(fresh);
+    this.sparks = [...fresh.querySelectorAll(".spark")].map((place) => this.spark(place));
+  }
+
+  // spark draws the CPI of one container over time.
+  spark(place) {
+    const points = this.curves.get(place.dataset.container).map((s) => [s.t, s.cpi]);
+    const range = [points[0][0], Math.max(points.at(-1)[0], points[0][0] + 60)];
+    const chart = new Chart(place, { series: [line(1)], height: 96, range: () => range });
+    chart.set(columns(points, [1], 600, 60));
+    return chart;
   }
 
   nothing() {
@@ -112,7 +126,7 @@ export class Panels {
         ["LLC misses", s.mpki === undefined || s.mpki === null ? undefined : `${number(s.mpki)} per thousand instructions`],
         ["waits", s.wait === undefined || s.wait === null ? undefined : `${number(s.wait * 100, 1)} % of the time for a CPU`],
       ]),
-      curve && curve.length > 1 && spark(curve),
+      curve && curve.length > 1 && make("div", { className: "spark", role: "img", "aria-label": "CPI over time", "data-container": c.id, "data-points": curve.length, "data-until": curve.at(-1).t }),
     ];
   }
 
@@ -215,18 +229,3 @@ export class Panels {
 function list(rows) {
   return make("dl", {}, rows.filter(([, v]) => v !== undefined && v !== null && v !== "" && v !== false && v !== 0).map(([name, v]) => [make("dt", {}, name), make("dd", {}, v)]));
 }
-
-// spark is the CPI of one container over time.
-function spark(samples) {
-  const [w, h, left, low] = [340, 70, 34, 14];
-  const points = samples.map((s) => [s.t, s.cpi]);
-  const from = points[0][0], to = Math.max(points.at(-1)[0], from + 60);
-  const scale = nice(Math.max(...points.map((p) => p[1])));
-  const x = (t) => left + ((t - from) / (to - from)) * (w - left - 4);
-  const y = (v) => h - low - (v / scale.top) * (h - low - 6);
-  return draw("svg", { className: "spark", viewBox: `0 0 ${w} ${h}`, role: "img", "aria-label": "CPI over time" },
-    draw("text", { x: left - 4, y: y(scale.top) + 8, "text-anchor": "end" }, number(scale.top, 1)), draw("text", { x: left - 4, y: y(0), "text-anchor": "end" }, "0"),
-    draw("text", { x: left, y: h - 2 }, "CPI from " + moment(from * 1000)), draw("text", { x: w - 4, y: h - 2, "text-anchor": "end" }, moment(to * 1000)),
-    draw("path", { className: "line c1", d: path(points, 1, x, y, 600) }));
-}
-

@@ -1,6 +1,7 @@
 // The timeline: what the pools, the CPI and the caps were over an hour or a day.
 
-import { byID, make, draw, number, clock, moment } from "./dom.js";
+import { byID, make, draw, number, moment } from "./dom.js";
+import { Chart, area, columns, line } from "./charts.js";
 
 const figures = [
   { title: "Pools, CPUs", lines: ["shared", "be", "exclusive", "withheld", "off"], areas: ["off"], rare: ["off", "withheld"], whole: true },
@@ -8,7 +9,7 @@ const figures = [
   { title: "CPI, cycles per instruction", lines: ["cpi", "cpiBatch"], without: "not counted" },
   { title: "Capped containers", lines: ["capped"], whole: true },
 ];
-const size = { width: 640, height: 150, left: 40, right: 10, top: 10, bottom: 20 };
+const height = 160;
 
 export class Timeline {
   // open(id) shows an incident.
@@ -16,8 +17,10 @@ export class Timeline {
     this.model = model;
     this.open = open;
     this.seconds = 3600;
+    this.range = [Date.now() / 1000 - this.seconds, Date.now() / 1000];
     this.cursor = undefined; // a time in seconds that is asked about
-    this.drawn = [];
+    this.drawn = figures.map((f) => this.figure(f));
+    byID("charts").replaceChildren(...this.drawn.map((d) => d.element));
     byID("hour").addEventListener("click", () => this.choose(3600));
     byID("day").addEventListener("click", () => this.choose(86400));
   }
@@ -41,55 +44,51 @@ export class Timeline {
     return list.filter((p) => p[0] >= this.range[0]);
   }
 
+  // figure is a chart with its caption, before anything is known.
+  figure(f) {
+    const place = make("div", { className: "plot", tabindex: 0, role: "img", "aria-label": `${f.title}; left and right arrow keys move over time`,
+      on: { keydown: (e) => this.key(e), blur: () => this.point(undefined) } });
+    const caption = make("figcaption");
+    return { f, place, caption, element: make("figure", { className: "chart" }, caption, place), chart: undefined, lines: undefined };
+  }
+
   paint() {
     const points = this.points();
     const index = new Map(this.model.series.map((s, i) => [s.key, i + 1]));
-    const names = new Map(this.model.series.map((s) => [s.key, s.name]));
-    const held = document.activeElement?.closest?.("#charts svg")?.dataset.chart;
-    this.drawn = figures.map((f, i) => this.figure(f, i, points, index, names));
-    byID("charts").replaceChildren(...this.drawn.map((d) => d.element));
-    if (held !== undefined) byID("charts").querySelector(`svg[data-chart="${Number(held)}"]`)?.focus();
+    for (const d of this.drawn) {
+      // A rare series that is 0 throughout only hides others.
+      const shown = (p, key) => p[index.get(key)] !== null && (p[index.get(key)] !== 0 || !d.f.rare?.includes(key));
+      const known = d.f.lines.filter((key) => index.has(key) && points.some((p) => shown(p, key)));
+      this.caption(d, known, points, index);
+      this.chart(d, known);
+      const indexes = known.map((key) => index.get(key));
+      const day = this.seconds > 3600;
+      d.chart.set(points.length ? columns(points, indexes, day ? 300 : 35, day ? 120 : 10) : [this.range, ...known.map(() => [null, null])]);
+    }
     this.cross();
   }
 
-  figure(f, n, points, index, names) {
-    // A rare series that is 0 throughout only hides others.
-    const shown = (p, line) => p[index.get(line)] !== null && (p[index.get(line)] !== 0 || !f.rare?.includes(line));
-    const known = f.lines.filter((line) => index.has(line) && points.some((p) => shown(p, line)));
-    const area = (line) => f.areas?.includes(line);
-    const key = (line) => draw("svg", { className: "key", viewBox: "0 0 30 10", "aria-hidden": "true" },
-      area(line) ? draw("rect", { width: 30, height: 10, className: "area" }) : draw("line", { x1: 0, x2: 30, y1: 5, y2: 5, className: `line c${f.lines.indexOf(line) + 1}` }));
-    const values = make("b", {}, f.title);
-    const caption = make("figcaption", {}, values, known.map((line) => make("span", {}, key(line), " ", names.get(line))));
+  // chart makes the chart of these lines, unless it is there.
+  chart(d, known) {
+    const lines = known.join();
+    if (d.lines === lines) return;
+    d.chart?.end();
+    d.lines = lines;
+    const series = known.map((key) => (d.f.areas?.includes(key) ? area() : line(d.f.lines.indexOf(key) + 1)));
+    d.chart = new Chart(d.place, { series, height, whole: d.f.whole, range: () => this.range, drawn: (chart) => this.mark(d.f, chart), pointed: (t) => this.point(t) });
+  }
+
+  caption(d, known, points, index) {
+    const names = new Map(this.model.series.map((s) => [s.key, s.name]));
+    const key = (k) => draw("svg", { className: "key", viewBox: "0 0 30 10", "aria-hidden": "true" },
+      d.f.areas?.includes(k) ? draw("rect", { width: 30, height: 10, className: "area" }) : draw("line", { x1: 0, x2: 30, y1: 5, y2: 5, className: `line c${d.f.lines.indexOf(k) + 1}` }));
+    const drawn = (k) => points.filter((p) => (p[index.get(k)] ?? null) !== null).length;
     let why = "";
     if (known.length === 0) {
-      why = points.length === 0 ? "the first point comes within ten seconds" : f.without || "nothing is known yet";
-      if (f.lines[0] === "cpi" && this.model.node?.cpi.why) why += ": " + this.model.node.cpi.why;
-      caption.append(make("span", { className: "hint" }, why));
+      why = points.length === 0 ? "the first point comes within ten seconds" : d.f.without || "nothing is known yet";
+      if (d.f.lines[0] === "cpi" && this.model.node?.cpi.why) why += ": " + this.model.node.cpi.why;
     }
-    const top = Math.max(1, ...points.flatMap((p) => known.map((line) => p[index.get(line)] ?? 0)));
-    const scale = nice(top, f.whole ? 1 : 0);
-    const x = (t) => size.left + ((t - this.range[0]) / this.seconds) * (size.width - size.left - size.right);
-    const y = (v) => size.height - size.bottom - (v / scale.top) * (size.height - size.top - size.bottom);
-    const svg = draw("svg", { viewBox: `0 0 ${size.width} ${size.height}`, tabindex: 0, role: "img", "data-chart": n, "aria-label": `${f.title}; left and right arrow keys move over time` });
-    for (let v = 0; v <= scale.top + 1e-9; v += scale.step)
-      svg.append(draw("line", { className: "grid", x1: size.left, x2: size.width - size.right, y1: y(v), y2: y(v) }), draw("text", { x: size.left - 5, y: y(v) + 4, "text-anchor": "end" }, v.toFixed(scale.digits)));
-    for (const t of ticks(this.range)) svg.append(draw("text", { x: x(t), y: size.height - 6, "text-anchor": x(t) > size.width - 24 ? "end" : "middle" }, clock(t * 1000).slice(0, 5)));
-    const gap = this.seconds > 3600 ? 300 : 35;
-    for (const line of known.filter(area)) svg.append(draw("path", { className: "area", d: under(points, index.get(line), x, y, gap) }));
-    for (const line of known.filter((l) => !area(l))) svg.append(draw("path", { className: `line c${f.lines.indexOf(line) + 1}`, d: path(points, index.get(line), x, y, gap) }));
-    for (const m of this.marks(f)) if (m.t >= this.range[0] && m.t <= this.range[1]) svg.append(this.mark(m, x(m.t)));
-    const cross = draw("line", { className: "cross", y1: size.top, y2: size.height - size.bottom, visibility: "hidden" });
-    svg.append(cross);
-    svg.addEventListener("pointermove", (e) => {
-      const r = svg.getBoundingClientRect();
-      const at = ((e.clientX - r.left) / r.width) * size.width;
-      this.point(this.range[0] + ((at - size.left) / (size.width - size.left - size.right)) * this.seconds);
-    });
-    svg.addEventListener("pointerleave", () => this.point(undefined));
-    svg.addEventListener("blur", () => this.point(undefined));
-    svg.addEventListener("keydown", (e) => this.key(e));
-    return { element: make("figure", { className: "chart" }, caption, svg), cross, x };
+    d.caption.replaceChildren(make("b", {}, d.f.title), ...known.map((k) => make("span", { "data-line": k, "data-points": drawn(k) }, key(k), " ", names.get(k))), ...(why ? [make("span", { className: "hint" }, why)] : []));
   }
 
   // marks are incidents above CPI, and caps above the capped.
@@ -99,10 +98,15 @@ export class Timeline {
     return [];
   }
 
-  // mark is a triangle that tells what happened; one of an incident opens it. By keyboard the list of incidents does.
-  mark(m, x) {
-    const open = m.id === undefined ? {} : { "data-incident": m.id, on: { click: () => this.open(m.id) } };
-    return draw("path", { className: m.id === undefined ? "happened" : "happened opens", d: `M${x - 5} ${size.top - 9}h10l-5 9z`, ...open }, draw("title", {}, m.text));
+  // mark draws triangles that tell what happened; one of an incident opens it. By keyboard the list of incidents does.
+  mark(f, chart) {
+    for (const old of chart.over.querySelectorAll(".happened")) old.remove();
+    chart.over.append(...this.marks(f).filter((m) => m.t >= this.range[0] && m.t <= this.range[1]).map((m) => {
+      const open = m.id === undefined ? {} : { "data-incident": m.id, on: { click: () => this.open(m.id) } };
+      const element = draw("svg", { className: m.id === undefined ? "happened" : "happened opens", viewBox: "0 0 10 9", ...open }, draw("title", {}, m.text), draw("path", { d: "M0 0h10l-5 9z" }));
+      element.style.left = `${chart.at(m.t) - 5}px`;
+      return element;
+    }));
   }
 
   key(e) {
@@ -123,39 +127,9 @@ export class Timeline {
   cross() {
     const points = this.cursor === undefined ? [] : this.points();
     const p = points[nearest(points, this.cursor)];
-    for (const d of this.drawn) {
-      d.cross.setAttribute("visibility", p ? "visible" : "hidden");
-      if (p) for (const end of ["x1", "x2"]) d.cross.setAttribute(end, d.x(p[0]));
-    }
+    for (const d of this.drawn) d.chart?.point(p?.[0]);
     byID("moment").textContent = p ? moment(p[0] * 1000) + " — " + this.model.series.map((s, i) => [s.name, p[i + 1]]).filter(([, v]) => v !== null).map(([n, v]) => `${n} ${round(v)}`).join(", ") : "";
   }
-}
-
-// path is a line of steps, broken where nothing was known for long.
-export function path(points, i, x, y, gap) {
-  let d = "", before;
-  for (const p of points) {
-    if (p[i] === null || p[i] === undefined) {
-      before = undefined;
-      continue;
-    }
-    const [px, py] = [x(p[0]).toFixed(1), y(p[i]).toFixed(1)];
-    d += before !== undefined && p[0] - before <= gap ? `H${px}V${py}` : `M${px} ${py}h1`;
-    before = p[0];
-  }
-  return d;
-}
-
-// under is the area between a line of steps and 0.
-export function under(points, i, x, y, gap) {
-  let d = "";
-  points.forEach((p, n) => {
-    const next = points[n + 1];
-    if (!p[i]) return;
-    const width = next && next[0] - p[0] <= gap ? x(next[0]) - x(p[0]) : 1;
-    d += `M${x(p[0]).toFixed(1)} ${y(0).toFixed(1)}V${y(p[i]).toFixed(1)}h${width.toFixed(1)}V${y(0).toFixed(1)}z`;
-  });
-  return d;
 }
 
 function nearest(points, t) {
@@ -166,20 +140,4 @@ function nearest(points, t) {
   return best;
 }
 
-// nice is a scale from 0 with round steps, none of them below least.
-export function nice(top, least = 0) {
-  const rough = Math.max(top / 4, least);
-  const power = 10 ** Math.floor(Math.log10(rough));
-  const step = [1, 2, 5, 10].map((f) => f * power).find((s) => s >= rough);
-  return { step, top: Math.ceil(top / step - 1e-9) * step, digits: step >= 1 ? 0 : Math.ceil(-Math.log10(step) - 1e-9) };
-}
-
 const round = (v) => (Number.isInteger(v) ? String(v) : number(v, Math.abs(v) < 10 ? 2 : 1));
-
-function ticks([from, to]) {
-  const step = to - from > 7200 ? 4 * 3600 : 900;
-  const zone = new Date(to * 1000).getTimezoneOffset() * 60;
-  const list = [];
-  for (let t = Math.ceil((from - zone) / step) * step + zone; t <= to; t += step) list.push(t);
-  return list;
-}

@@ -206,7 +206,7 @@ func (b *Browser) Open(address string) {
 	b.Do(chromedp.Navigate(address))
 	b.Until("document.querySelectorAll('#map .cpu').length > 0 && document.getElementById('link').textContent === " +
 		"'live'")
-	b.Until("document.querySelectorAll('#charts path.line').length > 0")
+	b.Until("document.querySelectorAll('#charts [data-line]').length > 0")
 }
 
 // Screenshot keeps a picture where QUIETCORE_SCREENSHOTS names a folder, for

@@ -66,6 +66,9 @@ func Load(folders ...fs.FS) (*Files, error) {
 			if err != nil {
 				return nil, fmt.Errorf("files of a page: %w", err)
 			}
+			if f.files[one.Name()] != nil {
+				return nil, fmt.Errorf("files of a page: two are called %s", one.Name())
+			}
 			f.files[one.Name()] = text
 			fmt.Fprintf(sum, "%s %d\n", one.Name(), len(text))
 			sum.Write(text)
@@ -86,7 +89,7 @@ func (f *Files) Serve(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	types := map[string]string{".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8",
-		".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+		".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml", "": "text/plain; charset=utf-8"}
 	h := w.Header()
 	h.Set("Content-Type", types[path.Ext(name)])
 	h.Set("Cache-Control", "no-cache")
