@@ -365,7 +365,7 @@ func (d *daemon) page(cfg *config.Config) part {
 				Performance: d.counting.now().report(), Lending: d.lending.now().measured(),
 			}
 		},
-		Load: loadFrom(procStat), Incidents: d.incidents.Store,
+		Load: loadFrom(procStat), Report: d.incidents.day.last, Incidents: d.incidents.Store,
 	}
 	return &pageServer{options: o, listen: cfg.Page.Listen, log: d.log}
 }

@@ -305,6 +305,12 @@ func (d *day) report(ctx context.Context, since, until time.Time, limit int) (*d
 	return dayreport.Of(d.facts.Facts(), a), nil
 }
 
+// last is the report of the last day, for the page.
+func (d *day) last(ctx context.Context) (*dayreport.Report, error) {
+	now := time.Now()
+	return d.report(ctx, now.Add(-lastDay), now, page.ReportLines)
+}
+
 // reports is what people ask of it.
 func (d *day) reports() control.Reports {
 	return control.Reports{Of: d.report, Line: func() string {

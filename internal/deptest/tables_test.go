@@ -86,8 +86,9 @@ var mayImport = map[string]string{
 	"internal/lend":           "internal/kube",
 	"internal/metrics":        "cpi cpi/detect cpi/experiment cpi/sample internal/printable policy",
 	"internal/nrt":            "cpuset internal/kube internal/ledger policy topology",
-	"internal/page": "cpi/sample cpuset internal/control internal/incidents internal/incidents/plot " +
-		"internal/page/site internal/printable internal/render internal/topodoc policy topology",
+	"internal/page": "cpi/sample cpuset internal/control internal/dayreport internal/incidents " +
+		"internal/incidents/plot internal/page/site internal/printable internal/render internal/topodoc " +
+		"policy topology",
 	"internal/page/pagetest": "",
 	"internal/page/site":     "internal/control internal/serve",
 	"internal/paper": "cpi/detect cpi/detect/replay cpi/experiment cpuallocator cpuset internal/cli internal/config " +

@@ -6,6 +6,7 @@
 //	GET /api/state                 everything as one document
 //	GET /api/stream                the same as server-sent events, whenever a part of it changes
 //	GET /api/history               the timeline: ten seconds a point for an hour, two minutes for a day
+//	GET /api/report                what the last day was like, and what enforcing would have changed
 //	GET /api/containers/ID/samples CPI of one container
 //	GET /api/incidents/ID          one incident
 //	GET /incidents/ID.svg, .html   its plot, and a page that stands alone

@@ -18,6 +18,7 @@ import (
 	"github.com/quietcore/quietcore/cpi/sample"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
+	"github.com/quietcore/quietcore/internal/dayreport"
 	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/page/site"
 	"github.com/quietcore/quietcore/plugin"
@@ -74,7 +75,8 @@ func newNode(t testing.TB, grid topology.Grid, reserved string) *node {
 	}
 	n.store = incidents.New(incidents.Options{Path: filepath.Join(dir, "incidents.db")})
 	n.page, err = New(Options{
-		Look: n.look, Load: n.load, Incidents: n.store, History: n.history, Node: "node-a", Version: "v1.2.3",
+		Look: n.look, Load: n.load, Report: n.report, Incidents: n.store, History: n.history,
+		Node: "node-a", Version: "v1.2.3",
 		Now: func() time.Time { return time.UnixMilli(n.clock.Load()).UTC() }, Tick: n.tick,
 	})
 	if err != nil {
@@ -128,6 +130,28 @@ func (n *node) load() []CPUTime {
 		list[cpu] = CPUTime{Busy: passed * float64(37*cpu%101) / 100, Total: passed}
 	}
 	return list
+}
+
+// report has something about each of the first containers.
+func (n *node) report(context.Context) (*dayreport.Report, error) {
+	idle, lent := 1.25, 0.75
+	r := &dayreport.Report{Node: "node-a", Mode: "observe", LookedMinutes: 23*60 + 14, EnforcedMinutes: 61,
+		Missing: []string{"no windows of counting for 3h"}, More: 4,
+		CPUs: dayreport.CPUs{Online: 8, Owned: 2.5, Idle: &idle, Lendable: &lent}}
+	list := n.plugin.Snapshot().Containers
+	for i, c := range list[:min(len(list), ReportLines)] {
+		pod, other := c.Namespace+"/"+c.Pod, list[(i+1)%len(list)]
+		r.Shared = append(r.Shared, dayreport.Sharing{Pod: pod, With: other.Namespace + "/" + other.Pod,
+			Minutes: float64(62 - i), CPUs: 0.5, PartedMinutes: float64(31 * (i % 2))})
+		r.Disturbed = append(r.Disturbed, dayreport.Disturbed{Job: pod, Incidents: 3, Minutes: 12,
+			By: []dayreport.Blamed{{Job: other.Namespace + "/" + other.Pod, Incidents: 2, Verdicts: i % 2,
+				Minutes: 9}}})
+		r.Idle = append(r.Idle, dayreport.Idle{Pod: pod, Class: string(c.Class), Owned: 2, Allocated: 2, Used: 0.4,
+			Hours: 37.2})
+		r.Costs = append(r.Costs, dayreport.Cost{Who: pod, Kind: dayreport.CostCapped, Minutes: 5, CPUMinutes: 2.5,
+			Why: "blamed for " + other.Pod})
+	}
+	return r, nil
 }
 
 func (n *node) history(string) []sample.Sample {

@@ -76,6 +76,7 @@ func (p *Page) Handler() http.Handler {
 	mux.Handle("GET /api/history", p.limited(func(w http.ResponseWriter, _ *http.Request) {
 		site.Reply(w, p.timeline())
 	}))
+	mux.Handle("GET /api/report", p.limited(p.report))
 	mux.Handle("GET /api/containers/{id}/samples", p.limited(p.samples))
 	mux.Handle("GET /api/incidents/{id}", p.limited(p.incident))
 	mux.Handle("GET /incidents/{file}", p.limited(p.drawing))

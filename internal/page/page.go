@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quietcore/quietcore/cpi/sample"
+	"github.com/quietcore/quietcore/internal/dayreport"
 	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/page/site"
 	"github.com/quietcore/quietcore/policy"
@@ -36,7 +37,9 @@ type Options struct {
 	// goroutine at a time, with or without readers.
 	Look func() Look
 	// Load returns what each CPU has done, by its number. It is called while there are readers. Nil: not known.
-	Load      func() []CPUTime
+	Load func() []CPUTime
+	// Report is that of the last day, with at most ReportLines lines a list. Nil: none is kept.
+	Report    func(context.Context) (*dayreport.Report, error)
 	Incidents incidents.Source                // nil: none are kept
 	History   func(id string) []sample.Sample // of a container, oldest first; nil: not known
 	Node      string
@@ -56,6 +59,7 @@ type Page struct {
 	streams  chan struct{} // a token per reader
 	answers  *site.Turns   // of answers that are no streams
 	board    board
+	day      lastReport
 	// slow bounds the time to write one answer, or one batch of a stream.
 	slow time.Duration
 

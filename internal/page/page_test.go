@@ -250,7 +250,7 @@ func TestHostileNamesAreCleanText(t *testing.T) {
 	n.incident(story(noon, hostile()[4], hostile()[5]))
 	n.advance(15*time.Second, time.Second)
 	h := n.page.Handler()
-	for _, path := range []string{"/api/state", "/api/history"} {
+	for _, path := range []string{"/api/state", "/api/history", "/api/report"} {
 		body := answer(h, ask(path)).Body.String()
 		var all any
 		if err := json.Unmarshal([]byte(body), &all); err != nil {

@@ -7,6 +7,7 @@ import { MachineView } from "./machine.js";
 import { Timeline } from "./timeline.js";
 import { Panels } from "./panels.js";
 import { Containers } from "./containers.js";
+import { Report } from "./report.js";
 
 const model = new Model();
 let selected; // { kind: "cpu", id } or { kind: "pod", key }
@@ -16,6 +17,7 @@ let option = -1; // of the list below the search
 const machine = new MachineView(model, select);
 const panels = new Panels(model, select);
 const containers = new Containers(model, select);
+const report = new Report();
 const timeline = new Timeline(model, (id) => panels.openIncident(id));
 const query = byID("query");
 const results = byID("found");
@@ -227,5 +229,6 @@ new Feed(
     if (link.textContent !== text) link.textContent = text;
     link.classList.toggle("lost", !live);
     document.body.classList.toggle("stale", !live);
+    if (live) report.load();
   },
 );
