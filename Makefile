@@ -169,6 +169,10 @@ bench: ## run the benchmarks and print one table with ratios
 mutate: ## change the package PKG (./policy) in 400 small ways, drawn by SEED (1), and see which ones its tests notice: 90 % have to be; an hour or more
 	@$(GO) run ./hack/mutate -pkg $(or $(PKG),./policy) -seed $(or $(SEED),1) $(ARGS)
 
+.PHONY: campaign
+campaign: ## play what fleets meet, 60 scenarios, and write docs/evidence/campaign.md: ten minutes; PROOFS= files with what e2e/proof and e2e/kubernetes printed
+	@$(GO) run ./hack/campaign -o docs/evidence/campaign.md $(PROOFS)
+
 .PHONY: bench-vm
 bench-vm: setup-vm ## measure enforcement with 500 containers in virtual machines, both drivers
 	@$(GO) run ./e2e/bench

@@ -188,6 +188,7 @@ var byHand = map[string]string{
 	"world":               "half an hour of what go test plays a few seeds of",
 	"world-replay":        "minutes of what go test replays a few seeds of",
 	"mutate":              "takes an hour; hack/mutate tests what it does",
+	"campaign":            "plays tests again and writes a page; hack/campaign tests that what it names exists",
 	"e2e":                 "takes hours",
 	"e2e-runtimes":        "takes an hour and more",
 	"e2e-kubernetes":      "test has the quick proofs",

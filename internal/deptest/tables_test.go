@@ -162,6 +162,7 @@ var mayImport = map[string]string{
 
 	// Tools of the repository.
 	"hack/bench":                "",
+	"hack/campaign":             "",
 	"hack/cast":                 "",
 	"hack/chart":                "internal/config internal/rollout reclaim",
 	"hack/evalcpi":              "cpi cpi/detect cpi/experiment cpi/sample hack/evalcpi/world",
