@@ -72,6 +72,10 @@ FLOOD ?= 2m
 test-flood: ## as root: 1,500 hostile connections from 32 addresses for FLOOD (2m) keep no probe and no scrape out; a short one is part of test-fast
 	QUIETCORE_CI=1 $(GO) test ./cmd/quietcore -count=1 -v -timeout 1h -run TestAFloodOfConnections -args -flood.for=$(FLOOD)
 
+.PHONY: test-hostile
+test-hostile: ## as root: play attacks of tenants, stolen tokens and floods on a real API server and on what runs on a node, and write docs/security/attacks.md: held, broken, what each costs; minutes; builds Kubernetes first
+	@bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) run ./e2e/hostile -write docs/security/attacks.md
+
 .PHONY: test-cpumanager # -vet=off: lint vets it
 test-cpumanager: ## hold placement under kubelet's options against kubelet's own CPU manager
 	cd hack/cpumanager && $(GO) test -count=1 -vet=off ./...
@@ -151,9 +155,9 @@ e2e-scheduler: setup-vm ## the chart installed with its scheduler: a leader, a p
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only scheduler-chart
 
 .PHONY: e2e-kubernetes-smoke
-e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read, claims
+e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read, claims; attacks on a real API server
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only $(KUBERNETES_SMOKE)
-	bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) test -count=1 -run TestRealAPIServer ./internal/lend ./internal/dra/driver ./internal/rollout/agent ./internal/daemon ./internal/fleet
+	bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) test -count=1 -run 'TestRealAPIServer|TestAttacks' ./internal/lend ./internal/dra/driver ./internal/rollout/agent ./internal/daemon ./internal/fleet ./e2e/hostile
 
 .PHONY: setup-test setup-vm
 setup-test:

@@ -21,7 +21,7 @@ import (
 // and wait to be rewritten. A page that keeps the limits leaves the second list: prose fails until it does. The words
 // of the reference, which is looked up and not read, are not counted.
 var (
-	exempt    = []string{"charts/quietcore/README.md", "docs/semantics/matrix.md"}
+	exempt    = []string{"charts/quietcore/README.md", "docs/security/attacks.md", "docs/semantics/matrix.md"}
 	excused   = []string{"docs/configuration.md", "docs/metrics.md"}
 	reference = slices.Concat(exempt, excused)
 )
