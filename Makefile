@@ -157,7 +157,7 @@ e2e-scheduler: setup-vm ## the chart installed with its scheduler: a leader, a p
 .PHONY: e2e-kubernetes-smoke
 e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read, claims; attacks on a real API server
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only $(KUBERNETES_SMOKE)
-	bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) test -count=1 -run 'TestRealAPIServer|TestAttacks' ./internal/lend ./internal/dra/driver ./internal/rollout/agent ./internal/daemon ./internal/fleet ./e2e/hostile
+	bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) test -count=1 -run 'TestRealAPIServer|TestAttacks' ./internal/lend ./internal/dra/driver ./internal/rollout/agent ./internal/daemon ./internal/fleet ./internal/startuptaint ./e2e/hostile
 
 .PHONY: setup-test setup-vm
 setup-test:
