@@ -185,11 +185,12 @@ func TestStepsOfThePage(t *testing.T) {
 	bin := helm(t)
 	says := map[string]string{"sha256sum": "quietcore-image.tar: OK", "./quietcore-linux-amd64": version,
 		"helm": "image: quietcore:" + version + "\n"}
+	seen := map[string]bool{}
 	for _, m := range regexp.MustCompile("`((?:sha256sum|\\./|helm template)[^`]*)`").FindAllStringSubmatch(
 		string(page), -1) {
 		program := strings.Fields(m[1])[0]
 		want := says[program]
-		delete(says, program)
+		seen[program] = true
 		cmd := exec.Command("sh", "-c", m[1])
 		cmd.Dir, cmd.Env = dist, append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
@@ -201,8 +202,8 @@ func TestStepsOfThePage(t *testing.T) {
 			t.Errorf("%s: %v, wants %q, and prints\n%s", m[1], err, want, out)
 		}
 	}
-	if len(says) > 0 {
-		t.Errorf("the page no longer has the commands of %v", says)
+	if len(seen) < len(says) {
+		t.Errorf("the page has the commands of %v alone, no longer those of %v", seen, says)
 	}
 }
 
