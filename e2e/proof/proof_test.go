@@ -159,6 +159,30 @@ func TestNoiseOfTheHost(t *testing.T) {
 	}
 }
 
+func TestSpreadOfWhatWasLearned(t *testing.T) {
+	of := func(ratios ...float64) (looks []look) {
+		for _, r := range ratios {
+			looks = append(looks, look{victim: r})
+		}
+		return looks
+	}
+	for name, c := range map[string]struct {
+		looks []look
+		noisy bool
+	}{
+		"nothing was seen":   {nil, false},
+		"steady":             {of(30, 31, 29, 30, 33, 30, 31, 30, 29, 32), false},
+		"one outlier":        {of(30, 31, 29, 30, 90, 30, 31, 30, 29, 32), false},
+		"twice as slow":      {of(30, 31, 29, 30, 60, 62, 61, 30, 29, 32), false},
+		"slow, then fast":    {of(88, 86, 68, 40, 30, 22, 22, 21, 22, 20), true},
+		"in disturbed looks": {append(of(30, 30, 30), look{victim: 99, taken: taken{stolen: 0.1}}), false},
+	} {
+		if err := unsteady(c.looks); errors.Is(err, errNoisy) != c.noisy {
+			t.Errorf("%s: %v, want noisy: %v", name, err, c.noisy)
+		}
+	}
+}
+
 func TestHostIsReadFromTheKernelsLine(t *testing.T) {
 	h, err := hostOf("cpu  10 1 20 300 40 5 6 7 1000 0")
 	if want := (host{stolen: 7, busy: 42, total: 389}); err != nil || h != want {
