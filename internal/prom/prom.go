@@ -7,9 +7,11 @@ package prom
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/api"
@@ -53,7 +55,8 @@ func New(s Server) (*Client, error) {
 	return &Client{v1.NewAPI(client), s.Timeout}, nil
 }
 
-// Query has the vector that an expression is now, by Prometheus' clock.
+// Query has the vector that an expression is now, by Prometheus' clock. No sample of it is nil. A warning, as of a
+// store that is away, is no error: what the others say counts.
 func (c *Client) Query(ctx context.Context, expr string) (model.Vector, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -61,9 +64,15 @@ func (c *Client) Query(ctx context.Context, expr string) (model.Vector, error) {
 	if err != nil {
 		return nil, err
 	}
+	if answer == nil {
+		return nil, errors.New("the answer has no data: is this a Prometheus?")
+	}
 	vector, ok := answer.(model.Vector)
 	if !ok {
 		return nil, fmt.Errorf("the answer is a %s, not a vector", answer.Type())
+	}
+	if slices.Contains(vector, nil) {
+		return nil, errors.New("the answer has an empty sample: is this a Prometheus?")
 	}
 	return vector, nil
 }
