@@ -193,7 +193,12 @@ func (w *World) claimPrepared(c *Claim, a Answer) {
 	}
 	off := w.heldOff(w.shell.View()) // it may not know that they are back, and runs the pod in the pool meanwhile
 	h.excused, h.off = cpus.Intersects(&off), cpuset.Set{}
-	w.intruders(PropStart, h, cpus, w.tasks())
+	// A pod whose claim was lost with the state file runs already. The answer starts nothing: its containers may be on
+	// these CPUs while the daemon does not know which of them has the claim, and checkClaimed wants them off when that
+	// one is created.
+	w.intruders(PropStart, h, cpus, slices.DeleteFunc(w.tasks(), func(t task) bool {
+		return t.ctr.lends(h, cpus.And(t.cpus))
+	}))
 	h.grant = cpus
 }
 
