@@ -40,7 +40,7 @@ func (r *recovery) distrust(found []*running) {
 			}
 		}
 	}
-	var recorded cpuset.Set
+	recorded := r.claimed
 	for uid := range sure { // CPUs of pods that have ended have no owner
 		saved := r.saved[uid].CPUs
 		recorded.AddSet(&saved)

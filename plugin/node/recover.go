@@ -39,7 +39,8 @@ type recovery struct {
 	topo   *topology.Topology
 	saved  map[string]state.Pod // by pod UID
 	caps   []state.Cap
-	lost   bool // there is no state file, and caps have to be guessed
+	// claimed are the CPUs of claims of our own driver, which no cgroup and no pod in the file shows.
+	claimed cpuset.Set
 	// placed are the pods, by UID, that this daemon placed itself, and what they own; nil: nothing.
 	placed map[string]*policy.Recovered
 	toldLimits
@@ -56,6 +57,7 @@ type recovery struct {
 
 // toldLimits are the limits that the policy has already.
 type toldLimits struct {
+	lost bool // there is no state file, and caps have to be guessed
 	// limited are the containers, by ID, whose limit this daemon manages, or has written: the kernel's is ours, and no
 	// earlier daemon's.
 	limited map[string]bool
@@ -83,7 +85,8 @@ type Recovery struct {
 // path; nil: none.
 func Recover(from Recovery, listed Inventory) (policy.Synchronized, map[string]*cgroup.Effective) {
 	r := recovery{reader: from.Reader, topo: from.Topology, now: from.Now, saved: from.Saved.Places(),
-		caps: from.Saved.Caps, lost: from.Saved.Revision == 0}
+		caps: from.Saved.Caps, claimed: claimedIn(from.Saved.Claims),
+		toldLimits: toldLimits{lost: from.Saved.Revision == 0}}
 	event := r.synchronized(listed)
 	event.Claims = from.Saved.Claims
 	return event, r.observed
@@ -427,9 +430,12 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 	return shows && (p.asks == milli(&p.kernel) || !stored.IsEmpty() && r.same(stored, p.kernel))
 }
 
-// recorded reports whether the file has some of these CPUs as another pod's, which has not left them: its mask has some
-// of them, or it has none, or it still has the pool's.
+// recorded reports whether the file has some of these CPUs as a claim's, or as another pod's, which has not left them:
+// its mask has some of them, or it has none, or it still has the pool's.
 func (r *recovery) recorded(p *running, cpus cpuset.Set) bool {
+	if r.claimed.Intersects(&cpus) {
+		return true
+	}
 	for _, other := range r.found {
 		theirs := r.saved[other.pod.UID].CPUs.And(cpus)
 		if other.pod.UID != p.pod.UID && !theirs.IsEmpty() &&
@@ -555,9 +561,9 @@ func (p *running) createdFor(cpus *cpuset.Set) bool {
 
 func milli(cpus *cpuset.Set) int64 { return int64(cpus.Count()) * 1000 }
 
-// othersOwn reports whether another pod was found to own any of these CPUs.
+// othersOwn reports whether another pod, or a claim, was found to own any of these CPUs.
 func (r *recovery) othersOwn(p *running, cpus cpuset.Set) bool {
-	return slices.ContainsFunc(r.found, func(other *running) bool {
+	return r.claimed.Intersects(&cpus) || slices.ContainsFunc(r.found, func(other *running) bool {
 		return other.pod.UID != p.pod.UID && other.owned.Intersects(&cpus)
 	})
 }
@@ -651,12 +657,23 @@ func storedBy(containers []policy.Container) cpuset.Set {
 }
 
 // podsOf are the pods that the machine has placed, by UID, and what they own.
-func podsOf(m *policy.Machine) map[string]*policy.Recovered {
+func podsOf(kept []policy.Pod) map[string]*policy.Recovered {
 	pods := map[string]*policy.Recovered{}
-	for _, p := range m.Kept().Pods {
-		pods[p.UID] = p.Recovered
+	for i := range kept {
+		pods[kept[i].UID] = kept[i].Recovered
 	}
 	return pods
+}
+
+// claimedIn are the CPUs that claims have.
+func claimedIn(claims []policy.RecoveredClaim) (all cpuset.Set) {
+	for i := range claims {
+		for j := range claims[i].Given {
+			cpus := ownedBy(&claims[i].Given[j])
+			all.AddSet(&cpus)
+		}
+	}
+	return all
 }
 
 // known reports whether this daemon placed a pod itself.

@@ -320,6 +320,7 @@ func TestAnOwnerThatWasMoved(t *testing.T) {
 		want                 cpuset.Set
 	}{
 		{"store and mask show it", moved, "10-11", all, none, none, none, moved},
+		{"the mask, and a claim has it", cpuset.Range(6, 7), "", all, pool, none, none, old},
 		{"they show another number", cpuset.Range(10, 12), "10-12", all, none, none, none, old},
 		{"the store, and a CPU was off", cpuset.Of(9), "9-10", all.Minus(cpuset.Of(8)), none, none, none,
 			cpuset.Range(9, 10)},
@@ -337,7 +338,8 @@ func TestAnOwnerThatWasMoved(t *testing.T) {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
 			asks: 2000, containers: []policy.Container{{CPUs: c.stored}}}
 		r := &recovery{topo: onlyOnline(t, c.now), slice: c.slice, pool: c.slice, newer: c.newer, owners: c.others,
-			found: []*running{p, {owned: c.others}}, saved: map[string]state.Pod{"u": {UID: "u", CPUs: old}}}
+			found: []*running{p, {owned: c.others}, {pod: policy.Pod{UID: "waits"}}}, claimed: cpuset.Range(6, 7),
+			saved: map[string]state.Pod{"u": {UID: "u", CPUs: old}, "waits": {UID: "waits", CPUs: cpuset.Range(4, 5)}}}
 		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
 			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
 		}

@@ -64,7 +64,8 @@ func (t *takeover) begin(r *Request) {
 	}
 	t.open, t.lost = true, false
 	t.c.o.At(failpoint.SyncBegun)
-	placed := podsOf(t.c.machine.Machine)
+	kept := t.c.machine.Kept()
+	placed := podsOf(kept.Pods)
 	t.unread = map[string]bool{}
 	for uid := range placed {
 		if t.c.machine.IsUnread(uid) {
@@ -74,11 +75,12 @@ func (t *takeover) begin(r *Request) {
 	}
 	from := recovery{
 		topo: t.c.machine.Topology(), now: t.c.now,
-		placed: placed, saved: t.saved.Places(), caps: t.saved.Caps, lost: t.saved.Revision == 0,
-		toldLimits: toldLimits{limited: t.c.writer.limited(), guessed: t.guessed},
+		placed: placed, saved: t.saved.Places(), caps: t.saved.Caps, claimed: claimedIn(t.saved.Claims),
+		toldLimits: toldLimits{lost: t.saved.Revision == 0, limited: t.c.writer.limited(), guessed: t.guessed},
 	}
 	if t.taken { // the file is older than the machine, but not than what the machine was told unread
 		from.saved, from.caps, from.lost = nil, t.guessedCaps(r.Inventory), from.lost && len(t.guessed) > 0
+		from.claimed = claimedIn(kept.Claims)
 	}
 	if t.c.o.Tree.Reads {
 		from.reader = seenReader(nil) // cgroups can be read

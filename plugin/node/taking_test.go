@@ -569,7 +569,8 @@ func TestAGuessedLimitIsCorrected(t *testing.T) {
 	all := func(string) bool { return true }
 	for _, order := range [][]query{{pod, ctr}, {ctr, pod}} {
 		for _, anew := range []bool{false, true} {
-			r := recovery{reader: seenReader(nil), topo: newNode(t, testGrid).topo, lost: true}
+			r := recovery{reader: seenReader(nil), topo: newNode(t, testGrid).topo,
+				toldLimits: toldLimits{lost: true}}
 			taken := newTaking(r, listed, false, nil)
 			out := taken.answer(nil, none)
 			if got := out.event.Containers[0]; got.Resources.LimitMilli != granted || !got.Asked.OurQuota {
