@@ -44,8 +44,9 @@ func (r *recovery) claim(p *running) {
 
 // corrected is the place in the state file of a pod whose containers own CPUs, without what contradicts it: the
 // file is behind if the disk failed. A container owns what the runtime stores and its mask has if that is as many
-// CPUs as it requests and the file has another number. A container is placed anew if pods that came after the file
-// have some of its CPUs and the pod's mask has none of these.
+// CPUs as it requests and the file has another number; and its mask alone if it grew and nobody else has what was
+// added: a resize tells the runtime nothing if its save is late. A container is placed anew if pods that came after
+// the file have some of its CPUs and the pod's mask has none of these.
 func (r *recovery) corrected(p *running, saved state.Pod) *policy.Recovered {
 	found := saved.Recovered()
 	newest, mask := newestOf(p.containers), r.read(p.pod.CgroupParent)
@@ -53,8 +54,13 @@ func (r *recovery) corrected(p *running, saved state.Pod) *policy.Recovered {
 	for _, o := range found.Owners {
 		at := slices.IndexFunc(p.claims, func(c policy.RecoveredContainer) bool { return c.Container == o.Container })
 		if at >= 0 {
-			has, n := p.claims[at].CPUs, cmp.Or(o.Request, ownedBy(&o.Recovered).Count())
-			if has.SubsetOf(&p.agreed) && has.Count() != n && newest[o.Container].Resources.RequestMilli == milli(has) {
+			has, recorded := p.claims[at].CPUs, ownedBy(&o.Recovered)
+			added := has.Minus(recorded)
+			behind := has.Count() != cmp.Or(o.Request, recorded.Count()) &&
+				newest[o.Container].Resources.RequestMilli == milli(has)
+			grew := !recorded.IsEmpty() && recorded.SubsetOf(has) && !added.Intersects(&saved.CPUs) &&
+				!r.othersHave(p, &added)
+			if behind && (has.SubsetOf(&p.agreed) || grew) {
 				o.Recovered = p.claims[at].Recovered
 			}
 		}
@@ -66,6 +72,17 @@ func (r *recovery) corrected(p *running, saved state.Pod) *policy.Recovered {
 		return nil
 	}
 	return found
+}
+
+// othersHave reports whether anything shows some of these CPUs as those of others: the file, another owner's mask, or
+// the slice of the shared pool.
+func (r *recovery) othersHave(p *running, cpus *cpuset.Set) bool {
+	return cpus.Intersects(&r.claimed) || cpus.Intersects(&r.slice) ||
+		slices.ContainsFunc(r.found, func(other *running) bool {
+			theirs := r.saved[other.pod.UID].CPUs
+			return other.pod.UID != p.pod.UID && (theirs.Intersects(cpus) ||
+				other.pod.Exclusive() && other.kernel.Intersects(cpus))
+		})
 }
 
 // newestOf are the last runs of containers, by name.

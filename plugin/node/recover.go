@@ -423,8 +423,14 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 	if p.kernel.IsEmpty() || r.same(saved.CPUs, p.kernel) {
 		return r.passes(p, stored, saved.CPUs)
 	}
-	if p.fits(&saved.CPUs) && saved.CPUs.SubsetOf(&p.kernel) || r.recorded(p, p.kernel) {
-		return false // the mask is from before the pod shrank, or from before others came
+	within := saved.CPUs.SubsetOf(&p.kernel)
+	switch {
+	case r.recorded(p, p.kernel):
+		return false // the mask is from before others came
+	case within && p.asks == milli(&p.kernel):
+		return true // it grew. Its weight may not show that yet: a container that restarts has its new size at once
+	case within && p.fits(&saved.CPUs):
+		return false // the mask is from before the pod shrank
 	}
 	shows := p.sized() || p.weighs != int64(n)*1000 // the running containers may not be all
 	return shows && (p.asks == milli(&p.kernel) || !stored.IsEmpty() && r.same(stored, p.kernel))
@@ -482,7 +488,8 @@ func (r *recovery) told() (cpus cpuset.Set) {
 	return cpus
 }
 
-// replaced reports whether a pod has other CPUs than in the file, but as many: runtime and kernel agree on them.
+// replaced reports whether a pod has other CPUs than in the file, but as many: runtime and kernel agree on them, and
+// the file does not have them as others': then both may be from before the pod shrank and grew again.
 // If no other pod has them, one of the two is enough: the runtime if the pod requests as many and some of the
 // file's CPUs are offline, the kernel if the runtime stores none and they are known not to be the pool's.
 func (r *recovery) replaced(p *running, saved state.Pod, stored cpuset.Set) bool {
@@ -496,7 +503,7 @@ func (r *recovery) replaced(p *running, saved state.Pod, stored cpuset.Set) bool
 	case has == saved.CPUs || has.Count() != saved.CPUs.Count() || !has.SubsetOf(&online):
 		return false
 	case stored == p.kernel:
-		return true
+		return !r.recorded(p, has)
 	case !stored.IsEmpty():
 		return p.asks == int64(cmp.Or(saved.Request, saved.CPUs.Count()))*1000 &&
 			on != saved.CPUs && on.SubsetOf(&has) && !others.Intersects(&r.owners)

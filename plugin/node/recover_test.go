@@ -193,6 +193,8 @@ func TestAFileThatIsBehind(t *testing.T) {
 		{"grown, and a container of two runs", two, four, "8-11", 1000, false, 4000, four},
 		{"on its way, and a container of two requests as many", four, three, "", 3000, false, 4000, four},
 		{"the same, and its weight shows no more", four, three, "", 3000, false, 3000, three},
+		{"its container restarted with more, and its weight is late", two, three, "8-9", 3000, false, 2000, three},
+		{"shrunk, and its weight shows it, and a container of two runs", two, four, "8-9", 1000, false, 2000, two},
 		{"grown, not written, and the container that was told has ended", four, three, "8-10", 3000, false, 4000, four},
 	} {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
@@ -320,6 +322,8 @@ func TestAnOwnerThatWasMoved(t *testing.T) {
 		want                 cpuset.Set
 	}{
 		{"store and mask show it", moved, "10-11", all, none, none, none, moved},
+		{"the same, and the file has them as another's", cpuset.Range(4, 5), "4-5", all, none, none, none, old},
+		{"the same, and a claim has them", cpuset.Range(6, 7), "6-7", all, none, none, none, old},
 		{"the mask, and a claim has it", cpuset.Range(6, 7), "", all, pool, none, none, old},
 		{"they show another number", cpuset.Range(10, 12), "10-12", all, none, none, none, old},
 		{"the store, and a CPU was off", cpuset.Of(9), "9-10", all.Minus(cpuset.Of(8)), none, none, none,

@@ -112,3 +112,41 @@ func TestAnOwnerWhoseMaskIsAPartOfWhatIsStored(t *testing.T) {
 		}
 	}
 }
+
+// A container that grew is told nothing if the save is late, and its mask alone shows it.
+func TestAContainerThatGrew(t *testing.T) {
+	two, three, four := cpuset.Range(8, 9), cpuset.Range(8, 10), cpuset.Range(8, 11)
+	for _, c := range []struct {
+		name    string
+		request int64
+		mask    cpuset.Set
+		claimed cpuset.Set
+		other   cpuset.Set // another pod in the file
+		theirs  cpuset.Set // the same pod's mask
+		want    cpuset.Set
+	}{
+		{"its mask has as many as it requests", 4000, four, cpuset.Set{}, cpuset.Set{}, cpuset.Set{}, four},
+		{"its mask has others", 4000, cpuset.Range(4, 7), cpuset.Set{}, cpuset.Set{}, cpuset.Set{}, two},
+		{"its mask has fewer than it requests", 4000, three, cpuset.Set{}, cpuset.Set{}, cpuset.Set{}, two},
+		{"a claim has some", 4000, four, cpuset.Of(11), cpuset.Set{}, cpuset.Set{}, two},
+		{"another has some in the file", 4000, four, cpuset.Set{}, cpuset.Of(10), cpuset.Set{}, two},
+		{"another has some in its mask", 4000, four, cpuset.Set{}, cpuset.Set{}, cpuset.Of(10), two},
+	} {
+		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSR"},
+			Annotations: map[string]string{policy.AnnContainers: "main"}}, mixed: true, kernel: c.mask,
+			containers: []policy.Container{{Name: "main", CPUs: "8-9",
+				Resources: policy.Resources{RequestMilli: c.request}}}}
+		if milli(&c.mask) == c.request {
+			p.claims = []policy.RecoveredContainer{{Container: "main",
+				Recovered: policy.Recovered{CPUs: &c.mask, From: "kernel"}}}
+		}
+		other := &running{pod: policy.Pod{UID: "other", Labels: p.pod.Labels}, kernel: c.theirs}
+		saved := state.Pod{UID: "u", CPUs: two, Containers: []policy.RecoveredContainer{{Container: "main",
+			Recovered: policy.Recovered{CPUs: &two, Request: 2, From: "state file"}}}}
+		r := &recovery{topo: grid(t, testGrid), found: []*running{p, other}, claimed: c.claimed,
+			saved: map[string]state.Pod{"u": saved, "other": {UID: "other", CPUs: c.other}}}
+		if got := ownedBy(r.placeOf(p)); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
