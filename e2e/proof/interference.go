@@ -262,7 +262,8 @@ func unsteady(looks []look) error {
 	slices.Sort(all)
 	low, high := all[len(all)/10], all[len(all)-1-len(all)/10]
 	if high > mostSpread*low {
-		return fmt.Errorf("%w: the victims' ratio went from %.0f to %.0f while nobody disturbed them", errNoisy, low, high)
+		return fmt.Errorf("%w: the victims' ratio went from %.0f to %.0f while nobody disturbed them",
+			errNoisy, low, high)
 	}
 	return nil
 }
