@@ -61,9 +61,17 @@ func (d *detail) lines(f *Frame, l Look) []string {
 func (d *detail) figures(r *Row) []string {
 	list := []string{
 		fmt.Sprintf("class %s, pool %s, CPUs %s", r.Class, poolText(r), r.CPUs),
-		fmt.Sprintf("usage %s CPUs, CPI %s, MPKI %s, waits %s %% of the time", number(r.Usage, "%.2f"),
-			number(r.Sample.CPI, "%.2f"), number(r.MPKI, "%.2f"), strings.TrimSpace(waitText(r))),
 	}
+	var known []string
+	for _, f := range []struct{ form, value string }{
+		{"usage %s CPUs", number(r.Usage, "%.2f")}, {"CPI %s", number(r.Sample.CPI, "%.2f")},
+		{"MPKI %s", number(r.MPKI, "%.2f")}, {"waits %s %% of the time", strings.TrimSpace(waitText(r))},
+	} {
+		if f.value != unknown {
+			known = append(known, fmt.Sprintf(f.form, f.value))
+		}
+	}
+	list = append(list, cmp.Or(strings.Join(known, ", "), "nothing is known of its use yet"))
 	if r.Lacks != "" {
 		list = append(list, "disturbed in the last ten minutes: it lacked "+r.Lacks)
 	}

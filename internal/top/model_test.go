@@ -197,7 +197,7 @@ func TestDetailWithNeighbours(t *testing.T) {
 	want := []string{
 		"default/db/main",
 		"class LS, pool shared, CPUs 0,2",
-		"usage - CPUs, CPI -, MPKI -, waits - % of the time",
+		"nothing is known of its use yet",
 		"disturbed in the last ten minutes: it lacked L3",
 		"throttled: it disturbs?[2J web",
 		"why there: it owns a core",
@@ -213,6 +213,9 @@ func TestDetailWithNeighbours(t *testing.T) {
 	if got := s.lines(); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+	top.Containers[0].Sample.CPI = of(1.5)
+	s.send(answered{top: top})
+	s.shows("CPUs 0,2\nCPI 1.50\ndisturbed")
 	top.Containers = top.Containers[1:]
 	s.send(answered{top: top})
 	s.shows("it has ended")

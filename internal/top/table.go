@@ -80,17 +80,20 @@ func poolText(r *Row) string {
 
 func waitText(r *Row) string {
 	if r.Wait == nil {
-		return "-"
+		return unknown
 	}
 	percent := *r.Wait * 100
 	return number(&percent, "%.1f")
 }
 
+// unknown stands in a column for what was not counted.
+const unknown = "-"
+
 // number fits six columns, whatever the number is.
 func number(v *float64, format string) string {
 	switch {
 	case v == nil:
-		return "-"
+		return unknown
 	case *v >= 1e6:
 		return fmt.Sprintf("%.0e", *v)
 	case *v >= 1000:
