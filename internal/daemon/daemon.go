@@ -259,7 +259,7 @@ func (d *daemon) serve(ctx context.Context, cfg *config.Config) error {
 		runs = append(runs, p.Run)
 	}
 	runs = append(runs, func(ctx context.Context) { d.health.Run(ctx, d.log) },
-		func(ctx context.Context) { unmapStart(ctx, d.log) })
+		func(ctx context.Context) { unmapUnneeded(ctx, d.log) })
 	together(ctx, append(runs, func(ctx context.Context) {
 		if <-ctx.Done(); errors.Is(context.Cause(ctx), context.Canceled) {
 			d.log.Info("ending; every placement stays as it is")
