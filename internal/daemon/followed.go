@@ -88,7 +88,13 @@ func (d *daemon) resume(file *config.Config, t *topology.Topology) *config.Confi
 		why := err.Error()
 		f.lost.Store(&why)
 		d.log.Error("the QuietcorePolicy of before is not in force; the file is", "err", err)
-		return d.cfg.Load()
+		if !rollout.Stops(kept.Config) {
+			return d.cfg.Load()
+		}
+		kept.Config = rollout.Stopped(nil) // enforcement has ended, whatever else it said
+		if both, err = file.With(kept.Config); err != nil {
+			return d.cfg.Load()
+		}
 	}
 	f.kept, f.says = kept, kept.Config
 	f.noteMode(both)

@@ -209,6 +209,44 @@ func TestRealAPIServerRollout(t *testing.T) {
 
 	began := time.Now()
 	f.say("p", `{memory: preferred, mode: observe}`)
+	f.observe()
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("enforcement ended after %s", took)
+	}
+	f.say("p", `{memory: preferred}`)
+	f.all(rollout.Current, "preferred")
+	f.stopsThoughRefused()
+	f.absence()
+}
+
+// stopsThoughRefused has a policy with a mistake say mode: observe. That alone counts, also after a restart, until the
+// policy is mended.
+func (f *fleet) stopsThoughRefused() {
+	began := time.Now()
+	f.say("p", `{memory: strict, mode: observe, reserved: {cpus: "99"}}`)
+	f.observe()
+	if took := time.Since(began); took > 5*time.Second {
+		f.t.Errorf("enforcement ended after %s", took)
+	}
+	f.all(rollout.Rejected, "preferred")
+	old := f.members[0]
+	old.stop()
+	old.start()
+	if now := old.modeNow(); now.Mode != "observe" || now.Source != fromPolicy || old.cfg.Load().Memory != "preferred" {
+		f.t.Errorf("after a restart the mode is %+v, with memory %s", now, old.cfg.Load().Memory)
+	}
+	f.say("p", `{memory: preferred}`)
+	f.all(rollout.Current, "preferred")
+	for _, m := range f.members {
+		if now := m.modeNow(); now.Mode != "enforce" {
+			f.t.Errorf("%s has the mode %+v again", m.name, now)
+		}
+	}
+}
+
+// observe waits until no node enforces, by a policy's word.
+func (f *fleet) observe() {
+	f.t.Helper()
 	f.Within("all observe", func() bool {
 		for _, m := range f.members {
 			if m.modeNow().Mode != "observe" || m.modeNow().Source != fromPolicy {
@@ -217,12 +255,6 @@ func TestRealAPIServerRollout(t *testing.T) {
 		}
 		return true
 	})
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("enforcement ended after %s", took)
-	}
-	f.say("p", `{memory: preferred}`)
-	f.all(rollout.Current, "preferred")
-	f.absence()
 }
 
 // absence restarts daemons without an API server.
@@ -266,7 +298,9 @@ func TestThePolicyOfBefore(t *testing.T) {
 		"is forgotten": {`{"memory":"strict"}`, "", "off", "", true},
 		"says what it may not": {`{"listen":""}`, follows, "off",
 			"only the node's own file may say it", false},
-		"of a version after this":    {`{"memry":"strict"}`, follows, "off", `unknown key "memry"`, false},
+		"of a version after this": {`{"memry":"strict"}`, follows, "off", `unknown key "memry"`, false},
+		"stops and fits no more": {`{"memory":"strict","mode":"observe","reserved":{"cpus":"99"}}`, follows, "off",
+			"no CPU 99", false},
 		"says nothing of the memory": {`{}`, follows + "\nmemory: preferred", "preferred", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -294,6 +328,9 @@ func TestThePolicyOfBefore(t *testing.T) {
 			d.cfg.begin(file, readModes(file.State.Dir, d.log))
 			if got := d.resume(file, topo); got.Memory != c.memory || d.cfg.file.Load().Memory != c.memory {
 				t.Errorf("memory is %s, want %s", got.Memory, c.memory)
+			}
+			if got, stops := d.cfg.Load().Mode, strings.Contains(c.kept, "observe"); (got == "observe") != stops {
+				t.Errorf("the mode is %s", got)
 			}
 			why := policyPart{&d.cfg.followed}.Health()[metrics.FeaturePolicy]
 			if !strings.Contains(why, c.lost) || (why == "") != (c.lost == "") {

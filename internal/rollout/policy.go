@@ -116,11 +116,31 @@ func (p *Policy) Selects(node map[string]string) bool {
 }
 
 // stops says that the policy has nothing enforced.
-func (p *Policy) stops() bool {
+func (p *Policy) stops() bool { return Stops(p.Config) }
+
+// Stops reports whether a configuration has nothing enforced.
+func Stops(config []byte) bool {
 	var said struct {
 		Mode string `json:"mode"`
 	}
-	return json.Unmarshal(p.Config, &said) == nil && said.Mode == "observe"
+	return json.Unmarshal(config, &said) == nil && said.Mode == "observe"
+}
+
+// Stopped is a configuration with nothing enforced, and all else as it was. nil is one that says nothing.
+func Stopped(config []byte) []byte {
+	all := map[string]json.RawMessage{}
+	if err := json.Unmarshal(config, &all); err != nil || all == nil {
+		all = map[string]json.RawMessage{}
+	}
+	all["mode"] = json.RawMessage(`"observe"`)
+	text, err := json.Marshal(all)
+	if err == nil {
+		text, err = canonical(text)
+	}
+	if err != nil {
+		return []byte(`{"mode":"observe"}`)
+	}
+	return text
 }
 
 // String is the policy's name with the revision.

@@ -80,3 +80,16 @@ func TestChoose(t *testing.T) {
 		}
 	}
 }
+
+func TestStopped(t *testing.T) {
+	for text, want := range map[string]string{
+		"": `{"mode":"observe"}`, "null": `{"mode":"observe"}`, "{}": `{"mode":"observe"}`, "[": `{"mode":"observe"}`,
+		`{"mode":"enforce","cpi":{"z":1,"a":1e30}}`: `{"cpi":{"a":1e30,"z":1},"mode":"observe"}`,
+		`{"a":"<b>"}`: `{"a":"<b>","mode":"observe"}`,
+	} {
+		got := Stopped([]byte(text))
+		if string(got) != want || !Stops(got) || string(Stopped(got)) != want {
+			t.Errorf("%s becomes %s, want %s", text, got, want)
+		}
+	}
+}

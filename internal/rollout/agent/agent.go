@@ -347,14 +347,36 @@ func (a *Agent) apply(ctx context.Context, s *rollout.Step) bool {
 		if ctx.Err() != nil {
 			return false
 		}
-		a.refused = rollout.Refused{Policy: p.Name, Generation: p.Generation, Config: p.Config, Why: err.Error()}
+		why := err.Error()
 		log.Error("the policy is refused; what was in force stays", "err", err)
+		if rollout.Stops(p.Config) {
+			why += a.stop(ctx, p)
+		}
+		a.refused = rollout.Refused{Policy: p.Name, Generation: p.Generation, Config: p.Config, Why: why}
 		return true
 	}
 	a.applied, a.refused = a.applied.Of(p, a.o.Now().UTC().Truncate(time.Second), lacks), rollout.Refused{}
 	a.works = condition{since: a.o.Now()}
 	log.Info("the policy is in force")
 	return a.keep()
+}
+
+// stop ends enforcement where a policy says so that is refused: who ends it in an incident does not wait until a
+// mistake beside it is found. All else stays as it was. It returns how to go on after the reason of the refusal.
+func (a *Agent) stop(ctx context.Context, p *rollout.Policy) (then string) {
+	next := a.applied
+	if next.Config = rollout.Stopped(next.Config); next.Policy == "" {
+		next.Policy, next.Generation, next.Since = p.Name, p.Generation, a.o.Now().UTC().Truncate(time.Second)
+	}
+	if err := a.o.Apply(ctx, next.Config); err != nil {
+		a.o.Log.Error("enforcement goes on, though a policy says mode: observe", "policy", p.Name, "err", err)
+		return "; so is its mode: observe: " + err.Error()
+	}
+	next.Settled = true
+	a.applied = next
+	a.o.Log.Warn("a policy is refused, but for its mode: observe", "policy", p.Name, "revision", p.Generation)
+	a.keep()
+	return "; its mode: observe is in force all the same"
 }
 
 func (a *Agent) revert(ctx context.Context) bool {

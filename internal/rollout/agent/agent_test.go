@@ -30,6 +30,7 @@ type fake struct {
 	broken  error // of every request
 	inForce string
 	refuse  error
+	refuses string // which configurations; empty: all
 	unkept  error
 	kept    rollout.Applied
 	lacks   []string
@@ -48,7 +49,7 @@ func (f *fake) restart() {
 		NodeUID: func() types.UID { return "node-uid" }, Applied: f.kept,
 		Keep: func(a rollout.Applied) error { f.kept = a; return f.unkept },
 		Apply: func(_ context.Context, config []byte) error {
-			if f.refuse == nil || config == nil {
+			if f.refuse == nil || config == nil || f.refuses != "" && !strings.Contains(string(config), f.refuses) {
 				f.inForce = string(config)
 				return nil
 			}
@@ -267,6 +268,48 @@ func TestARefusal(t *testing.T) {
 	f.is(rollout.Current, `{"memory":"strict"}`)
 	if p := f.agent.Problem(); p != "" || len(f.turns) > 0 {
 		t.Errorf("%q, turns %v", p, f.turns)
+	}
+}
+
+// Of a policy that is refused mode: observe counts, and is kept: over what was in force, a policy or the file.
+func TestARefusalThatStops(t *testing.T) {
+	const bad = `{"config":{"mode":"observe","reserved":{"cpus":"99"}}}`
+	for name, c := range map[string]struct {
+		before  []kube.CustomObject
+		stopped string
+		is      string // in force by
+	}{
+		"a policy": {[]kube.CustomObject{policyObject("p", 4, strict)}, `{"memory":"strict","mode":"observe"}`, "p 4"},
+		"the file": {nil, `{"mode":"observe"}`, "p 5"},
+	} {
+		f := newFake(t)
+		f.known(c.before...)
+		f.run(20)
+		before, calls := f.inForce, len(f.calls)
+		f.refuse, f.refuses = errors.New("no CPU 99"), "99"
+		f.agent.takePolicies([]kube.CustomObject{policyObject("p", 5, bad)})
+		f.run(1)
+		f.is(rollout.Rejected, c.stopped)
+		if r := f.agent.Report(); r.Why != "no CPU 99; its mode: observe is in force all the same" ||
+			fmt.Sprint(r.Applied.Policy, " ", r.Applied.Revision) != c.is || string(f.kept.Config) != c.stopped {
+			t.Errorf("%s: it says %+v, %+v, and keeps %+v", name, r, r.Applied, f.kept)
+		}
+		f.restart()
+		f.known(policyObject("p", 5, bad))
+		f.run(60)
+		f.is(rollout.Rejected, c.stopped)
+		if n := len(f.calls) - calls; n > 4 || len(f.turns) > 0 { // reports
+			t.Errorf("%s: it asks for %v, turns %v", name, f.calls[calls:], f.turns)
+		}
+		f.agent.takePolicies(c.before)
+		f.run(20)
+		if f.inForce != before {
+			t.Errorf("%s: mended, %s is in force, and was %s", name, f.inForce, before)
+		}
+		f.refuses = "" // not even that
+		f.agent.takePolicies([]kube.CustomObject{policyObject("p", 6, bad)})
+		f.run(20)
+		f.is(rollout.Rejected, before)
 	}
 }
 
