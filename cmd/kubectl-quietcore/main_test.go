@@ -8,12 +8,16 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	logspb "go.opentelemetry.io/proto/otlp/logs/v1"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quietcore/quietcore/internal/access"
 	"github.com/quietcore/quietcore/internal/cmdtest"
@@ -130,6 +134,32 @@ func TestScripts(t *testing.T) {
 			return os.WriteFile(filepath.Join(e.WorkDir, "kubeconfig"), fmt.Appendf(nil, kubeconfig, api.URL), 0o600)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool,
-			args []string){"exits": cmdtest.Exits},
+			args []string){"exits": cmdtest.Exits, "otlp": readLogs},
 	})
+}
+
+// readLogs reads a file of one LogsData, as OpenTelemetry's own messages are, and wants records of these names.
+func readLogs(ts *testscript.TestScript, _ bool, args []string) {
+	decode := proto.Unmarshal
+	if args[0] == "json" {
+		decode = protojson.Unmarshal
+	}
+	var data logspb.LogsData
+	ts.Check(decode([]byte(ts.ReadFile(args[1])), &data))
+	var names []string
+	for _, r := range data.ResourceLogs {
+		for _, s := range r.ScopeLogs {
+			for _, record := range s.LogRecords {
+				for _, a := range record.Attributes {
+					if a.Key == "log.record.uid" {
+						names = append(names, a.Value.GetStringValue())
+					}
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	if !slices.Equal(names, args[2:]) {
+		ts.Fatalf("%s has the records %v, want %v", args[1], names, args[2:])
+	}
 }
