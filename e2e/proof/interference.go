@@ -471,13 +471,15 @@ func (c *circle) measured() (loud, quiet []look) {
 
 // quota waits until the kernel's own file has this value.
 func (c *circle) quota(ctx context.Context, batch workload, want string) error {
+	ctx, cancel := context.WithTimeout(ctx, capLength+2*time.Minute)
+	defer cancel()
 	for {
 		is, err := c.cpuMax(ctx, batch)
-		if err != nil || is == want {
-			return err
-		}
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return fmt.Errorf("cpu.max of the antagonist is %q, want %q: %w", is, want, ctx.Err())
+		case err != nil || is == want:
+			return err
 		}
 	}
 }
@@ -574,6 +576,9 @@ func (c *circle) survive(ctx context.Context, batch workload) error {
 	if err := c.watch(ctx, "it is capped a third time", 6*time.Minute, capped); err != nil {
 		return err
 	}
+	if err := c.quota(ctx, batch, c.capNow()); err != nil { // decided first, then written
+		return err
+	}
 	if err := c.n.KillDaemon(ctx); err != nil {
 		return err
 	}
@@ -584,9 +589,7 @@ func (c *circle) survive(ctx context.Context, batch workload) error {
 	if err := c.n.StartDaemon(ctx); err != nil {
 		return err
 	}
-	undone, cancel := context.WithTimeout(ctx, capLength+2*time.Minute)
-	defer cancel()
-	if err := c.quota(undone, batch, quotaOf(resized)); err != nil {
+	if err := c.quota(ctx, batch, quotaOf(resized)); err != nil {
 		return err
 	}
 	c.figures = append(c.figures, figure{Name: "undone after kill -9", Value: round(time.Since(killed))})
