@@ -282,12 +282,12 @@ var driftLine = regexp.MustCompile(`(?m)^quietcore_(\w*drift\w*)_total\{source="
 
 // drifts are the daemon's counters of repairs, by kind and source.
 func (n *node) drifts(ctx context.Context) (map[string]float64, error) {
-	out, err := n.Exec(ctx, samplerPath, "get", "http://127.0.0.1:9464/metrics")
+	text, err := n.metrics(ctx)
 	if err != nil {
 		return nil, err
 	}
 	counts := map[string]float64{}
-	for _, m := range driftLine.FindAllStringSubmatch(out.Stdout, -1) {
+	for _, m := range driftLine.FindAllStringSubmatch(text, -1) {
 		if counts[m[1]+" by "+m[2]], err = strconv.ParseFloat(m[3], 64); err != nil {
 			return nil, err
 		}

@@ -598,12 +598,12 @@ func (c *circle) survive(ctx context.Context, batch workload) error {
 
 // found returns the daemon's metrics of its detector.
 func (c *circle) found(ctx context.Context) string {
-	out, err := c.n.Exec(ctx, samplerPath, "get", "http://127.0.0.1:9464/metrics")
+	text, err := c.n.metrics(ctx)
 	if err != nil {
 		return err.Error()
 	}
 	var b strings.Builder
-	for line := range strings.Lines(out.Stdout) {
+	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, "quietcore_cpi_") || strings.HasPrefix(line, "quietcore_capped") {
 			b.WriteString(line)
 		}

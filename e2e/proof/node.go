@@ -45,6 +45,26 @@ type node struct {
 	stderr  io.Writer
 	player  *scenario.Player
 	spins   []string // names of busy processes
+	scraped time.Time
+}
+
+// scrapeEvery is slower than the four connections a second that the daemon's listener of
+// metrics takes from one address.
+const scrapeEvery = 300 * time.Millisecond
+
+// metrics returns what the daemon's /metrics answers, after the pause that its listener asks for.
+func (n *node) metrics(ctx context.Context) (string, error) {
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-time.After(time.Until(n.scraped.Add(scrapeEvery))):
+	}
+	out, err := n.Exec(ctx, samplerPath, "get", "http://127.0.0.1:9464/metrics")
+	n.scraped = time.Now()
+	if err != nil {
+		return "", err
+	}
+	return out.Stdout, nil
 }
 
 func boot(ctx context.Context, o *options, stderr io.Writer) (*node, error) {
