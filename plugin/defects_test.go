@@ -549,6 +549,12 @@ var defects = []struct {
 	{"D303", 98002976, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Panics,
 		sim.Defects, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock, sim.Unplugs}, sim.PropGrant, false,
 		"an owner that shrank and grew loses all CPUs, as mask and store still have those that others got"},
+	{"D306", 98531925, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Disk, sim.Kills,
+		sim.Reconnects, sim.Clock}, sim.PropGrant, false,
+		"a burstable pod's mask of the pool is believed before an owner's that no slice has"},
+	{"D307", 98531925, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Disk, sim.Kills,
+		sim.Reconnects, sim.Clock}, sim.PropGrant, false,
+		"the same, where best effort is allowed on that owner's CPUs"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

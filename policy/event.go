@@ -83,7 +83,7 @@ type Recovered struct {
 	CPUs     *cpuset.Set `json:"cpus,omitempty"`
 	Withheld *cpuset.Set `json:"withheld,omitempty"`
 	From     string      `json:"from"` // kernel, state file or runtime
-	// Doubt is how many signs there are that a mask in the kernel is a pool's and not the pod's own.
+	// Doubt is how much speaks for a mask in the kernel being a pool's and not the pod's own.
 	Doubt int `json:"doubt,omitempty"`
 	// Request is the requested number of CPUs; 0: as many as CPUs has.
 	Request int `json:"request,omitempty"`

@@ -14,7 +14,8 @@ import (
 func (r *recovery) distrust(found []*running) {
 	var all, confirmed overlap
 	r.forgetWidest(found)
-	pool, slice := r.sharedPool(found)
+	before := r.sharedPool(found)
+	pool := before.pool
 	sure := map[string]bool{}
 	for _, p := range found { // a pod may have several sandboxes
 		sure[p.pod.UID] = sure[p.pod.UID] || r.confirmed(p, pool)
@@ -46,7 +47,7 @@ func (r *recovery) distrust(found []*running) {
 		recorded.AddSet(&saved)
 	}
 	r.owners = all.once.Or(recorded)
-	if r.pool, r.slice = pool, slice; pool.IsEmpty() {
+	if r.poolBefore = before; pool.IsEmpty() {
 		r.pool = r.topo.Online().Minus(all.once)
 	}
 	for _, p := range found {
@@ -59,16 +60,22 @@ func (r *recovery) distrust(found []*running) {
 	}
 }
 
-// doubt is how many signs there are that a pod's mask is the pool's: the burstable slice, from which an owner's CPUs
-// are taken before it starts, has some of it; worse, it has another number of CPUs than the pod requests.
-func (r *recovery) doubt(p *running) (signs int) {
-	if p.kernel.Intersects(&r.slice) {
-		signs++
+// doubt is how much speaks for a pod's mask being the pool's. The least is that the pod is burstable: an owner in the
+// burstable slice has CPUs of the slice as the pool does, and any other owner's are taken from the slice before it
+// starts. More is that the slice has some of the mask, unless best effort in it may use the pod's CPUs; and most that
+// the mask has another number of CPUs than the pod requests.
+func (r *recovery) doubt(p *running) (doubt int) {
+	if p.pod.QoS == policy.Burstable {
+		doubt++
+	}
+	shares := r.batch && p.pod.Labels[policy.LabelClass] == string(policy.LSR)
+	if !shares && p.kernel.Intersects(&r.slice) {
+		doubt += 2
 	}
 	if !p.requests(&p.kernel) {
-		signs += 2
+		doubt += 4
 	}
-	return signs
+	return doubt
 }
 
 // forgetWidest drops unconfirmed masks of burstable owners that include their whole slice. The slice
@@ -95,12 +102,13 @@ func (o *overlap) add(s cpuset.Set) {
 	o.once.AddSet(&s)
 }
 
-// sharedPool is the pool by the masks of the burstable slices and of the pods in them, and slice the same
-// including best effort, by the slices' masks alone; empty: no slice has a mask.
-func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
+// sharedPool is the pool by the masks of the burstable slices and of the pods in them, and the same including best
+// effort, by the slices' masks alone; empty: no slice has a mask.
+func (r *recovery) sharedPool(found []*running) (before poolBefore) {
 	if r.reader == nil {
-		return pool, slice
+		return before
 	}
+	pool, slice := &before.pool, &before.slice
 	var members cpuset.Set
 	seen := map[string]bool{}
 	for _, p := range found {
@@ -123,6 +131,7 @@ func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 			case other.pod.Exclusive():
 				slice.RemoveSet(&other.kernel)
 			case other.pod.Labels[policy.LabelClass] == string(policy.BE):
+				before.batch = true
 				if best.AddSet(&other.kernel); other.kernel.IsEmpty() {
 					best.AddSet(&above.OwnCPUs)
 				}
@@ -134,7 +143,7 @@ func (r *recovery) sharedPool(found []*running) (pool, slice cpuset.Set) {
 		pool.AddSet(&left)
 	}
 	pool.AddSet(&members)
-	return pool, slice
+	return before
 }
 
 // burstableOf is the burstable slice beside or above a pod; empty: it is not known.

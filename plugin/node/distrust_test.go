@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/quietcore/quietcore/cpuset"
@@ -9,8 +10,8 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// What speaks for a mask being the pool's: that the burstable slice has some of it, and, worse, that nothing shows a
-// request for as many CPUs.
+// What speaks for a mask being the pool's: that the pod is burstable, more that the burstable slice has some of it, and
+// most that nothing shows a request for as many CPUs.
 func TestSignsThatAMaskIsThePools(t *testing.T) {
 	for _, c := range []struct {
 		name                string
@@ -21,16 +22,26 @@ func TestSignsThatAMaskIsThePools(t *testing.T) {
 		{"it requests as many", cpuset.Range(4, 15), 4000, 0, 0, 0},
 		{"its weight shows as many", cpuset.Range(4, 15), 1000, 4000, 0, 0},
 		{"it was created with as many", cpuset.Range(4, 15), 1000, 0, 4000, 0},
-		{"it requests another number", cpuset.Range(4, 15), 2000, 2000, 0, 2},
-		{"it requests as many, and the slice has some of them", cpuset.Range(3, 15), 4000, 0, 0, 1},
-		{"both", cpuset.Range(0, 15), 2000, 0, 0, 3},
+		{"it requests another number", cpuset.Range(4, 15), 2000, 2000, 0, 4},
+		{"it requests as many, and the slice has some of them", cpuset.Range(3, 15), 4000, 0, 0, 2},
+		{"both", cpuset.Range(0, 15), 2000, 0, 0, 6},
 		{"the slice has no mask", cpuset.Set{}, 4000, 0, 0, 0},
+		{"LSR, and the slice has some of them, with best effort", cpuset.Range(3, 15), 4000, 0, 0, 0},
+		{"burstable, and it requests as many", cpuset.Range(4, 15), 4000, 0, 0, 1},
+		{"burstable, and the slice has some of them", cpuset.Range(3, 15), 4000, 0, 0, 3},
 	} {
+		r := &recovery{poolBefore: poolBefore{slice: c.slice}}
 		p := &running{kernel: cpuset.Range(0, 3), asks: c.asks, weighs: c.weighs, containers: []policy.Container{{}}}
+		if strings.HasPrefix(c.name, "LSR") {
+			r.batch = true
+			p.pod.Labels = map[string]string{policy.LabelClass: string(policy.LSR)}
+		}
+		if strings.HasPrefix(c.name, "burstable") {
+			p.pod.QoS = policy.Burstable
+		}
 		if c.first > 0 {
 			p.pod.Resources = &policy.Resources{RequestMilli: c.first, LimitMilli: c.first}
 		}
-		r := &recovery{slice: c.slice}
 		if got := r.doubt(p); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}

@@ -46,13 +46,20 @@ type recovery struct {
 	toldLimits
 	now time.Time
 
-	pool     cpuset.Set                   // the shared pool before the start, as derived from masks
-	slice    cpuset.Set                   // the same by the mask of its slice alone; empty: it has none
+	poolBefore
 	owners   cpuset.Set                   // CPUs of owners by masks or by the state file
 	newer    cpuset.Set                   // CPUs of owners that the state file does not name, by mask, else by store
 	found    []*running                   // all pods
 	observed map[string]*cgroup.Effective // what was read, by path; nil: no mask
 	resized  []policy.PodResized          // resizes that happened without a daemon
+}
+
+// poolBefore is the shared pool before the start, as derived from masks.
+type poolBefore struct {
+	pool  cpuset.Set
+	slice cpuset.Set // the same by the mask of its slice alone; empty: it has none
+	// batch means that best effort is in that slice: then the slice may have CPUs that owners share with it.
+	batch bool
 }
 
 // toldLimits are the limits that the policy has already.

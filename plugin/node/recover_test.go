@@ -341,7 +341,8 @@ func TestAnOwnerThatWasMoved(t *testing.T) {
 	} {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
 			asks: 2000, containers: []policy.Container{{CPUs: c.stored}}}
-		r := &recovery{topo: onlyOnline(t, c.now), slice: c.slice, pool: c.slice, newer: c.newer, owners: c.others,
+		r := &recovery{topo: onlyOnline(t, c.now), poolBefore: poolBefore{pool: c.slice, slice: c.slice},
+			newer: c.newer, owners: c.others,
 			found: []*running{p, {owned: c.others}, {pod: policy.Pod{UID: "waits"}}}, claimed: cpuset.Range(6, 7),
 			saved: map[string]state.Pod{"u": {UID: "u", CPUs: old}, "waits": {UID: "waits", CPUs: cpuset.Range(4, 5)}}}
 		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
@@ -374,7 +375,8 @@ func TestOthersOnAnOwnersCPUs(t *testing.T) {
 		p := &running{pod: policy.Pod{UID: "u", Labels: map[string]string{policy.LabelClass: "LSE"}}, kernel: c.kernel,
 			asks: c.asks, all: true}
 		other := &running{pod: policy.Pod{UID: "other"}, kernel: c.mask}
-		r := &recovery{topo: grid(t, testGrid), newer: c.newer, pool: pool, found: []*running{p, other},
+		r := &recovery{topo: grid(t, testGrid), newer: c.newer, poolBefore: poolBefore{pool: pool},
+			found: []*running{p, other},
 			saved: map[string]state.Pod{"u": {UID: "u", CPUs: c.saved}, "other": {UID: "other", CPUs: c.other}}}
 		if got := r.placeOf(p); got == nil || got.CPUs == nil || *got.CPUs != c.want {
 			t.Errorf("%s: %+v, want %s", c.name, got, c.want)

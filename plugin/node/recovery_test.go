@@ -57,7 +57,7 @@ func TestWhichNodeASharedPodIsBoundTo(t *testing.T) {
 		{"there is one node", false, one, policy.Burstable, first, first, -1},
 	} {
 		node := 1
-		r := &recovery{topo: grid(t, c.grid), pool: c.pool, saved: map[string]state.Pod{}}
+		r := &recovery{topo: grid(t, c.grid), poolBefore: poolBefore{pool: c.pool}, saved: map[string]state.Pod{}}
 		if c.saved {
 			r.saved["u"] = state.Pod{UID: "u", BoundNode: &node}
 		}
