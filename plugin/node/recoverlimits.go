@@ -19,7 +19,10 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	switch {
 	case capped && stored != policy.NoLimit && tighter(limit, stored), // a cap never raises a limit
 		capped && !p.isCap(stored, request) && (known && sameLimit(kernel, stored) || r.resizedSince(p, &out)):
-		r.setFollowing(p.pod.UID, out.Name, stored, request) // resized without a daemon
+		// It was resized without a daemon, or the cap was written after the resize.
+		if r.setFollowing(p.pod.UID, out.Name, stored, request); known && !sameLimit(kernel, stored) {
+			out.Resources.LimitMilli, out.Asked.OurQuota, out.StoredLimits = stored, true, []int64{}
+		}
 	case capped:
 		out.Resources.LimitMilli, out.Asked.OurQuota = limit, true
 		if sameLimit(limit, stored) {
