@@ -74,7 +74,7 @@ func note(decided map[string]place, decisions []policy.Decision) {
 type rebuilt struct {
 	machine   *policy.Machine
 	decisions []policy.Decision
-	leftOut   []string // events that panicked again
+	leftOut   []policy.Record // events that panicked again
 }
 
 // rebuild makes a machine with everything that was decided before the panic. broken is the machine
@@ -85,7 +85,7 @@ func (a *anchor) rebuild(step StepFunc, now time.Time, broken *policy.Machine) (
 	if err != nil {
 		return nil, err
 	}
-	leftOut := r.leftOut
+	left := r.leftOut
 	// Replay a checkpoint of that machine, with everything that is missing in it: its decisions
 	// are the whole state, without pods that have ended since the record began.
 	fresh := policy.NewRecorder(1)
@@ -96,13 +96,15 @@ func (a *anchor) rebuild(step StepFunc, now time.Time, broken *policy.Machine) (
 			records[i].Hardware = &policy.Hardware{Online: a.topo.Online()}
 		}
 		if s := records[i].Synchronized; s != nil {
-			a.putBack(s, checkpointOf(broken))
+			was := checkpointOf(broken)
+			a.putBack(s, &was)
+			restoreResized(s, &was, left)
 		}
 	}
 	if r, err = a.replay(step, records, rev); err != nil {
 		return nil, err
 	}
-	r.leftOut = append(leftOut, r.leftOut...)
+	r.leftOut = append(left, r.leftOut...)
 	for _, d := range r.machine.UsedPools() { // the pools of a new machine are no step's decisions
 		r.decisions = append(r.decisions, d)
 	}
@@ -116,7 +118,7 @@ func (a *anchor) rebuild(step StepFunc, now time.Time, broken *policy.Machine) (
 
 // replay feeds records to an empty machine. If one panics, replay starts again without it.
 func (a *anchor) replay(step StepFunc, records []policy.Record, rev uint64) (*rebuilt, error) {
-	var leftOut []string
+	var leftOut []policy.Record
 	for {
 		m, err := policy.New(a.topo, a.cfg)
 		if err != nil {
@@ -136,7 +138,7 @@ func (a *anchor) replay(step StepFunc, records []policy.Record, rev uint64) (*re
 		if bad < 0 {
 			return r, nil
 		}
-		leftOut = append(leftOut, kindOf(records[bad].Event()))
+		leftOut = append(leftOut, records[bad])
 		records = slices.Delete(records, bad, bad+1)
 	}
 }
@@ -165,7 +167,7 @@ func checkpointOf(broken *policy.Machine) (s policy.Synchronized) {
 
 // putBack adds to a checkpoint the pods and containers that have a decision and are missing in it:
 // as the broken machine has them, on the CPUs of the decision.
-func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
+func (a *anchor) putBack(s, broken *policy.Synchronized) {
 	have, were := map[string]bool{}, map[string]*policy.Recovered{}
 	for i := range broken.Pods {
 		were[broken.Pods[i].UID] = broken.Pods[i].Recovered
@@ -190,7 +192,7 @@ func (a *anchor) putBack(s *policy.Synchronized, broken policy.Synchronized) {
 			return c.PodUID == lost.PodUID && c.Container == lost.Container
 		})
 	})...)
-	a.putBackClaims(s, &broken)
+	a.putBackClaims(s, broken)
 	before := map[string]*policy.Container{}
 	for i := range broken.Containers {
 		before[broken.Containers[i].ID] = &broken.Containers[i]
@@ -267,6 +269,46 @@ func restoreStoredLimits(c, was *policy.Container) {
 	default:
 		c.StoredLimits = slices.Compact(slices.Sorted(slices.Values(slices.Concat(c.StoredLimits, was.StoredLimits))))
 	}
+}
+
+// restoreResized keeps what kubelet asks for after resizes that are left out: they were answered, so kubelet does not
+// repeat them, and of a container that is capped nobody else knows the limit.
+func restoreResized(s, broken *policy.Synchronized, left []policy.Record) {
+	for _, r := range left {
+		if r.ContainerUpdate == nil {
+			continue
+		}
+		is, was := containerAmong(s, r.ContainerUpdate.ID), containerAmong(broken, r.ContainerUpdate.ID)
+		if is == nil || was == nil {
+			continue
+		}
+		ours := is.Asked.OurQuota || was.Asked.OurQuota
+		is.Resources, is.Shares, is.CPUs, is.Asked = was.Resources, was.Shares, was.CPUs, was.Asked
+		is.Asked.OurQuota = ours
+		pod, before := podAmong(s, is.Sandbox), podAmong(broken, was.Sandbox)
+		if pod == nil || before == nil {
+			continue
+		}
+		pod.Resources, pod.LimitHidden = before.Resources, before.LimitHidden
+		of := func(c policy.Cap) bool { return c.PodUID == pod.UID && c.Container == is.Name }
+		if at := slices.IndexFunc(broken.Caps, of); at >= 0 {
+			s.Caps = append(slices.DeleteFunc(s.Caps, of), broken.Caps[at])
+		}
+	}
+}
+
+func containerAmong(s *policy.Synchronized, id string) *policy.Container {
+	if at := slices.IndexFunc(s.Containers, func(c policy.Container) bool { return c.ID == id }); at >= 0 {
+		return &s.Containers[at]
+	}
+	return nil
+}
+
+func podAmong(s *policy.Synchronized, sandbox string) *policy.Pod {
+	if at := slices.IndexFunc(s.Pods, func(p policy.Pod) bool { return p.Sandbox == sandbox }); at >= 0 {
+		return &s.Pods[at]
+	}
+	return nil
 }
 
 // restorePool keeps a pod that ran in a pool from owning CPUs because an event is left out: it

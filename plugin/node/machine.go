@@ -84,7 +84,7 @@ func (c *Core) rebuild() {
 		return
 	}
 	if len(r.leftOut) > 0 {
-		c.o.Log.Error("events that panic again are left out of the policy's record", "events", r.leftOut)
+		c.o.Log.Error("events that panic again are left out of the policy's record", "events", kindsOf(r.leftOut))
 	}
 	c.machine.Machine = r.machine
 	c.machine.anchor.recorder.Rebase(r.machine, c.now)
@@ -104,6 +104,13 @@ func (c *Core) rebuild() {
 		c.machine.frozen = ""
 		c.o.Log.Warn("the policy's machine is rebuilt and goes on")
 	}
+}
+
+func kindsOf(records []policy.Record) (kinds []string) {
+	for _, r := range records {
+		kinds = append(kinds, kindOf(r.Event()))
+	}
+	return kinds
 }
 
 // kindOf names an event as records do: containerCreate.
