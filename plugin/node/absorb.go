@@ -238,7 +238,7 @@ func (w *writer) setPod(d policy.SetPod, found observations) {
 	}
 	w.putSlice(s.path)
 	w.setForeign(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE.ID())
-	if err := w.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
+	if err := w.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: w.needNow(s.path, !first, d.Need, d),
 		Mems: memsOf(d.Mems)}); err != nil {
 		w.c.o.Log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
 	}
@@ -310,8 +310,8 @@ func (w *writer) setContainer(d policy.SetContainer, found observations) {
 	}
 	s.rev, s.path, s.name = d.Rev, d.Container.CgroupPath, podName(d.Pod)+"/"+d.Container.Name
 	if s.path != "" && w.pods[d.Pod.UID] != nil && w.pods[d.Pod.UID].path != "" {
-		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path, Need: treeNeed(d.Need),
-			Mems: memsOf(d.Mems)}
+		c := cgroup.Container{ID: d.Container.ID, Pod: d.Pod.UID, Path: s.path,
+			Need: w.needNow(s.path, s.logged != "", d.Need, d), Mems: memsOf(d.Mems)}
 		masked := d.Need.Own != nil || d.StartMask != nil || len(w.pods[d.Pod.UID].rooms) > 0
 		if s.logged == "" && (found == nil || w.reader == nil) {
 			c.OwnCPUs = w.replied(&d)
@@ -334,6 +334,22 @@ func (w *writer) setContainer(d policy.SetContainer, found observations) {
 		w.lookAtLimit(s)
 	}
 	w.report(s, d)
+}
+
+// needNow is what a cgroup needs by a decision. One that is not new gains no CPUs while the file may still say that a
+// claim has them, since a new daemon would take them from the running owner; it gets them once that is saved. A new
+// container waits for that with its reply.
+func (w *writer) needNow(path string, known bool, need policy.Need, d policy.Decision) cgroup.Need {
+	if need.Own == nil || !known {
+		return treeNeed(need)
+	}
+	gains := w.c.saving.stale().Minus(w.tree.Has(path))
+	now := need.Own.Minus(gains)
+	if now == *need.Own || now.IsEmpty() {
+		return treeNeed(need)
+	}
+	w.c.saving.now(func() { w.put(batch{decisions: []policy.Decision{d}}) })
+	return cgroup.On(now)
 }
 
 // capLater writes a cap only after it is saved: a new daemon that cannot read cgroups undoes only
