@@ -6,6 +6,7 @@ PACKAGES := ./...
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 FUZZTIME ?= 20s
+FUZZSHARE ?= 1
 # What is linted, tested and run is compiled as what is built is: Go compiles a package once, not once for each.
 export CGO_ENABLED = 0
 export GOFLAGS := $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath
@@ -266,8 +267,8 @@ check-generate: generate ## fail if generated files were not committed
 	@new="$$(git ls-files --others --exclude-standard -- $(GENERATED))"; test -z "$$new" || { echo "generated and not committed: $$new"; exit 1; }
 
 .PHONY: fuzz
-fuzz: ## fuzz every parser for FUZZTIME each (default 20s; 500x counts runs)
-	@FUZZTIME=$(FUZZTIME) GO=$(GO) hack/fuzz
+fuzz: ## fuzz every parser for FUZZTIME each (default 20s; 500x counts runs); FUZZSHARE=3: a third of them
+	@FUZZTIME=$(FUZZTIME) FUZZSHARE=$(FUZZSHARE) GO=$(GO) hack/fuzz
 
 .PHONY: clean
 clean: ## remove build results and the cache of virtual machines
