@@ -76,6 +76,12 @@ func (c *Core) claimBlocked(w *claimWaiter) error {
 // errTaken is why a claim is not prepared that lost CPUs before any pod had it.
 var errTaken = errors.New("its CPUs went to the shared pool, which had none left")
 
+// endsWait reports whether waiting longer does not help. After an internal error the next attempt is kubelet's: each
+// costs a rebuild of the machine, whose batch would bring the next one at once.
+func endsWait(err error) bool {
+	return errors.Is(err, errTaken) || errors.Is(err, ErrInternal) || errors.Is(err, ErrFrozen)
+}
+
 // followClaim compares the answer about a claim that is prepared with what the claim has by now: the shared pool may
 // have taken CPUs, its last ones being offline. If a pod has the claim, the answer is what is left. If none has, the
 // claim is taken back, and decided anew when kubelet asks again: no pod starts with less than it asks for.
@@ -127,7 +133,7 @@ func (c *Core) releaseClaims() {
 				err = c.followClaim(w)
 			}
 			deadline := w.reply.To.Deadline
-			if err != nil && (deadline.IsZero() || c.now.Before(deadline)) && !errors.Is(err, errTaken) {
+			if err != nil && (deadline.IsZero() || c.now.Before(deadline)) && !endsWait(err) {
 				w.ended = false
 				return
 			}

@@ -359,3 +359,30 @@ func TestAClaimThatLosesCPUsBeforeItIsAnswered(t *testing.T) {
 		}
 	}
 }
+
+// Where taking such a claim back panics, kubelet is answered. To try it again at the next step would rebuild the
+// machine each time, and what a rebuild starts is the next step.
+func TestAClaimThatCannotBeTakenBackIsAnswered(t *testing.T) {
+	s := newStepped(t)
+	s.panicked = true
+	s.up(lse("small", 2000), lse("large", 8000))
+	s.hangs = isSave
+	r := s.prepare("app", time.Time{})
+	s.pass(saveDelay)
+	s.step(&Request{Event: policy.Hardware{Online: s.topo.Online().Minus(s.core.Snapshot().Shared)}})
+	step, tries := s.core.o.Step, 0
+	s.core.o.Step = func(m *policy.Machine, now time.Time, e policy.Event) ([]policy.Decision, error) {
+		if _, takes := e.(policy.ClaimUnprepared); takes {
+			if tries++; tries <= 10 { // else the test would not end
+				panic("injected")
+			}
+		}
+		return step(m, now, e)
+	}
+	s.hangs = nil
+	s.resume()
+	s.pass(2 * time.Second)
+	if answer, ok := s.replies[r]; !ok || answer.Err == nil || tries != 1 {
+		t.Errorf("answered %t: %v, after %d tries", ok, answer.Err, tries)
+	}
+}
