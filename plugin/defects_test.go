@@ -566,6 +566,9 @@ var defects = []struct {
 	{"D307", 98531925, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Unreadable, sim.Disk, sim.Kills,
 		sim.Reconnects, sim.Clock}, sim.PropGrant, false,
 		"the same, where best effort is allowed on that owner's CPUs"},
+	{"D310", 99021820, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Blind, sim.Unreadable, sim.Panics,
+		sim.Defects, sim.Disk, sim.Kills, sim.Unsaid}, sim.PropGrant, false,
+		"as D306, where the slice has the pool's mask of an LSR pod, and best effort is in it"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

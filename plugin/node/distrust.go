@@ -60,20 +60,21 @@ func (r *recovery) distrust(found []*running) {
 	}
 }
 
-// doubt is how much speaks for a pod's mask being the pool's. The least is that the pod is burstable: an owner in the
-// burstable slice has CPUs of the slice as the pool does, and any other owner's are taken from the slice before it
-// starts. More is that the slice has some of the mask, unless best effort in it may use the pod's CPUs; and most that
-// the mask has another number of CPUs than the pod requests.
+// doubt is how much speaks for a pod's mask being the pool's. CPUs of an owner are taken from the burstable slice
+// before it starts, so if the slice has some of the mask, that is a sign. It is a weak one if best effort in the slice
+// may use the pod's CPUs. If the pod itself is burstable, the slice says nothing: then nothing speaks for an owner.
+// Worst is a mask of another number of CPUs than the pod requests.
 func (r *recovery) doubt(p *running) (doubt int) {
-	if p.pod.QoS == policy.Burstable {
-		doubt++
+	if p.kernel.Intersects(&r.slice) {
+		if doubt = 4; r.batch && p.pod.Labels[policy.LabelClass] == string(policy.LSR) {
+			doubt = 1
+		}
 	}
-	shares := r.batch && p.pod.Labels[policy.LabelClass] == string(policy.LSR)
-	if !shares && p.kernel.Intersects(&r.slice) {
+	if p.pod.QoS == policy.Burstable {
 		doubt += 2
 	}
 	if !p.requests(&p.kernel) {
-		doubt += 4
+		doubt += 8
 	}
 	return doubt
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/quietcore/quietcore/policy"
 )
 
-// What speaks for a mask being the pool's: that the pod is burstable, more that the burstable slice has some of it, and
-// most that nothing shows a request for as many CPUs.
+// What speaks for a mask being the pool's: that the burstable slice has some of it, and, worse, that nothing shows a
+// request for as many CPUs. Of a burstable pod the slice says nothing.
 func TestSignsThatAMaskIsThePools(t *testing.T) {
 	for _, c := range []struct {
 		name                string
@@ -22,13 +22,13 @@ func TestSignsThatAMaskIsThePools(t *testing.T) {
 		{"it requests as many", cpuset.Range(4, 15), 4000, 0, 0, 0},
 		{"its weight shows as many", cpuset.Range(4, 15), 1000, 4000, 0, 0},
 		{"it was created with as many", cpuset.Range(4, 15), 1000, 0, 4000, 0},
-		{"it requests another number", cpuset.Range(4, 15), 2000, 2000, 0, 4},
-		{"it requests as many, and the slice has some of them", cpuset.Range(3, 15), 4000, 0, 0, 2},
-		{"both", cpuset.Range(0, 15), 2000, 0, 0, 6},
+		{"it requests another number", cpuset.Range(4, 15), 2000, 2000, 0, 8},
+		{"it requests as many, and the slice has some of them", cpuset.Range(3, 15), 4000, 0, 0, 4},
+		{"both", cpuset.Range(0, 15), 2000, 0, 0, 12},
 		{"the slice has no mask", cpuset.Set{}, 4000, 0, 0, 0},
-		{"LSR, and the slice has some of them, with best effort", cpuset.Range(3, 15), 4000, 0, 0, 0},
-		{"burstable, and it requests as many", cpuset.Range(4, 15), 4000, 0, 0, 1},
-		{"burstable, and the slice has some of them", cpuset.Range(3, 15), 4000, 0, 0, 3},
+		{"LSR, and the slice has some of them, with best effort", cpuset.Range(3, 15), 4000, 0, 0, 1},
+		{"burstable, and it requests as many", cpuset.Range(4, 15), 4000, 0, 0, 2},
+		{"burstable, and the slice has some of them", cpuset.Range(3, 15), 4000, 0, 0, 6},
 	} {
 		r := &recovery{poolBefore: poolBefore{slice: c.slice}}
 		p := &running{kernel: cpuset.Range(0, 3), asks: c.asks, weighs: c.weighs, containers: []policy.Container{{}}}
