@@ -103,6 +103,17 @@ func (p *pod) noteEnded(c Cap) {
 	p.ended[c.Container] = c
 }
 
+// noteFound records a cap that no record has: until it is undone, a daemon that starts has to know of it.
+func (c *container) noteFound(milli int64) {
+	p, name := c.pod, c.ref.Name
+	_, capped := p.caps[name]
+	if _, ended := p.ended[name]; milli == 0 || capped || ended {
+		return
+	}
+	limit := c.resources.LimitMilli
+	p.noteEnded(Cap{PodUID: p.ref.UID, Container: name, Milli: milli, Limit: &limit, Request: c.resources.RequestMilli})
+}
+
 // follow updates a container's caps to the limit and request that kubelet last set.
 func (c *container) follow() {
 	limit := c.resources.LimitMilli

@@ -99,6 +99,7 @@ func (m *Machine) enterContainer(v *verdict, in *Container, synchronized bool) {
 	c.ref = ContainerRef{ID: in.ID, Name: in.Name, CgroupPath: in.CgroupPath}
 	c.sandbox, c.createdAt, c.stopped = in.Sandbox, in.CreatedAt, false
 	c.take(in, synchronized)
+	c.noteFound(in.FoundCap)
 	c.follow()
 	if newer := p.containers[in.Name]; newer == nil || newer == c || !newer.createdAt.After(c.createdAt) {
 		p.containers[in.Name] = c

@@ -139,6 +139,8 @@ type Container struct {
 	// StoredLimits are the limits of ours, in milli-CPUs, that the runtime may have stored; nil:
 	// any, if Asked says that it stores one.
 	StoredLimits []int64 `json:"storedLimits,omitzero"`
+	// FoundCap is a cap in milli-CPUs that its cgroup or the runtime has and no record; 0: none. It has ended.
+	FoundCap int64 `json:"foundCap,omitempty"`
 	// Claims are the same for this container, sorted.
 	Claims []string `json:"claims,omitempty"`
 }

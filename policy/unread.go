@@ -28,6 +28,8 @@ type ContainerCorrection struct {
 	Asked      Asked  `json:"asked"`
 	// StoredLimits are the limits of ours that the runtime may store, as in Container.
 	StoredLimits []int64 `json:"storedLimits,omitzero"`
+	// FoundCap is the same as in Container.
+	FoundCap int64 `json:"foundCap,omitempty"`
 }
 
 func (Corrected) event() {}
@@ -124,6 +126,7 @@ func (m *Machine) correctContainer(in *ContainerCorrection) {
 	if in.Asked.OurQuota && !c.asked.OurQuota {
 		c.storedLimits, c.asked.OurQuota = in.StoredLimits, true
 	}
+	c.noteFound(in.FoundCap)
 	if m.pinned(c.pod) {
 		m.podChanged(c.pod)
 	} else {

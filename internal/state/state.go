@@ -64,6 +64,9 @@ type Snapshot struct {
 	Owners []Owner `json:"owners,omitempty"`
 	// Claims are the prepared claims of our own DRA driver.
 	Claims []policy.RecoveredClaim `json:"claims,omitempty"`
+	// CapsUnknown means that running containers may have caps that Caps lacks: an earlier file was lost, and their
+	// limits were not read before this was saved.
+	CapsUnknown bool `json:"capsUnknown,omitempty"`
 	// Uptime is the machine's uptime when this was saved; Store fills it in. 0: unknown.
 	Uptime time.Duration `json:"uptime,omitzero"`
 }

@@ -93,7 +93,7 @@ type Recovery struct {
 func Recover(from Recovery, listed Inventory) (policy.Synchronized, map[string]*cgroup.Effective) {
 	r := recovery{reader: from.Reader, topo: from.Topology, now: from.Now, saved: from.Saved.Places(),
 		caps: from.Saved.Caps, claimed: claimedIn(from.Saved.Claims),
-		toldLimits: toldLimits{lost: from.Saved.Revision == 0}}
+		toldLimits: toldLimits{lost: from.Saved.Revision == 0 || from.Saved.CapsUnknown}}
 	event := r.synchronized(listed)
 	event.Claims = from.Saved.Claims
 	return event, r.observed

@@ -31,7 +31,7 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	case !r.limitKnown(p.pod.UID, out.ID) && p.isCap(stored, request):
 		// The file does not have the cap, so the container's limit before it is not known. The limit of the
 		// pod's own cgroup applies in any case.
-		out.Resources.LimitMilli, out.Asked.OurQuota = r.podLimit(p), true
+		out.Resources.LimitMilli, out.Asked.OurQuota, out.FoundCap = r.podLimit(p), true, stored
 	case stored == policy.NoLimit && p.owner(out.Name) && request > 0:
 		// request = limit, so we lifted it
 		out.Resources.LimitMilli, out.Asked.OurQuota, out.StoredLimits = request, true, []int64{stored}
@@ -40,9 +40,11 @@ func (r *recovery) container(p *running, out policy.Container) policy.Container 
 	case known && !sameLimit(kernel, stored) && r.undone(p.pod.UID, out.Name, kernel):
 		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // the end of a cap, written after a resize
 	case known && r.unrecorded(out.ID) && tighter(kernel, stored):
-		out.Asked.OurQuota, out.StoredLimits = true, []int64{} // a cap that had expired and was not undone yet
+		// A cap that had expired and was not undone yet.
+		out.Asked.OurQuota, out.StoredLimits, out.FoundCap = true, []int64{}, kernel
 	case known && r.unrecorded(out.ID) && tighter(stored, kernel): // a cap that the runtime still holds
 		out.Resources.LimitMilli, out.Asked.OurQuota, out.StoredLimits = kernel, true, []int64{stored}
+		out.FoundCap = stored
 	}
 	if out.Asked.OurQuota {
 		out.Asked.Quota = policy.QuotaOf(out.Resources.LimitMilli)

@@ -151,7 +151,7 @@ func (s *saving) proceed() {
 func (s *saving) begin() {
 	s.last, s.urgent = s.c.now, false // before what follows, which may panic
 	now := s.c.machine.Kept()
-	next := state.Of(now, s.c.machine.Rev())
+	next := s.c.stateOf(now)
 	s.inFlight, s.waiting = append(s.inFlight, s.waiting...), nil
 	s.dirty, s.busy = false, true
 	s.retry, s.inFlightCaps = time.Time{}, next.Caps
@@ -202,4 +202,10 @@ func (c *Core) Saved(err error) {
 }
 
 // state is the part of the machine that is saved.
-func (c *Core) state() state.Snapshot { return state.Of(c.machine.Kept(), c.machine.Rev()) }
+func (c *Core) state() state.Snapshot { return c.stateOf(c.machine.Kept()) }
+
+func (c *Core) stateOf(kept policy.Synchronized) state.Snapshot {
+	s := state.Of(kept, c.machine.Rev())
+	s.CapsUnknown = c.takeover.capsUnknown()
+	return s
+}

@@ -76,7 +76,7 @@ func (t *takeover) begin(r *Request) {
 	from := recovery{
 		topo: t.c.machine.Topology(), now: t.c.now,
 		placed: placed, saved: t.saved.Places(), caps: t.saved.Caps, claimed: claimedIn(t.saved.Claims),
-		toldLimits: toldLimits{lost: t.saved.Revision == 0, limited: t.c.writer.limited(), guessed: t.guessed},
+		toldLimits: toldLimits{lost: t.capsLost(), limited: t.c.writer.limited(), guessed: t.guessed},
 	}
 	if t.taken { // the file is older than the machine, but not than what the machine was told unread
 		from.saved, from.caps, from.lost = nil, t.guessedCaps(r.Inventory), from.lost && len(t.guessed) > 0
@@ -93,6 +93,12 @@ func (t *takeover) begin(r *Request) {
 	}
 	t.reads.ask(t.current.queries, t.current.urgent)
 }
+
+// capsLost reports whether the file at the start may lack caps.
+func (t *takeover) capsLost() bool { return t.saved.Revision == 0 || t.saved.CapsUnknown }
+
+// capsUnknown reports whether there still may be caps that nobody knows.
+func (t *takeover) capsUnknown() bool { return t.capsLost() && len(t.guessed) > 0 }
 
 // guessedCaps are the caps in the file of containers whose limits are guessed.
 func (t *takeover) guessedCaps(listed *Inventory) []state.Cap {

@@ -413,7 +413,7 @@ func (t *taking) correct(seen map[query]reading, isUnread func(uid string) bool)
 		}
 		c.corrected.Containers = append(c.corrected.Containers, policy.ContainerCorrection{
 			ID: p.ID, Was: before.Asked.Quota, LimitMilli: p.Resources.LimitMilli, Asked: p.Asked,
-			StoredLimits: p.StoredLimits,
+			StoredLimits: p.StoredLimits, FoundCap: p.FoundCap,
 		})
 	}
 	for path, e := range now.observed {
