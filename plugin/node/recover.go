@@ -444,7 +444,7 @@ func (r *recovery) outdated(p *running, saved state.Pod, stored cpuset.Set) bool
 }
 
 // recorded reports whether the file has some of these CPUs as a claim's, or as another pod's, which has not left them:
-// its mask has some of them, or it has none, or it still has the pool's.
+// its mask has some of them, or it has none, or it still has the pool's, or one of another number than it requests.
 func (r *recovery) recorded(p *running, cpus cpuset.Set) bool {
 	if r.claimed.Intersects(&cpus) {
 		return true
@@ -452,7 +452,8 @@ func (r *recovery) recorded(p *running, cpus cpuset.Set) bool {
 	for _, other := range r.found {
 		theirs := r.saved[other.pod.UID].CPUs.And(cpus)
 		if other.pod.UID != p.pod.UID && !theirs.IsEmpty() &&
-			(theirs.Intersects(&other.kernel) || other.kernel.SubsetOf(&r.pool)) {
+			(theirs.Intersects(&other.kernel) || other.kernel.SubsetOf(&r.pool) ||
+				other.asks > 0 && !other.requests(&other.kernel)) {
 			return true
 		}
 	}
@@ -585,9 +586,11 @@ func (r *recovery) othersOwn(p *running, cpus cpuset.Set) bool {
 // passes reports whether the kernel's mask is only intermediate, since the runtime stores as many CPUs
 // as the pod requests: the pod was moving to them, or some were offline and are back. If the mask
 // is a part of the stored CPUs, the pod may be shrinking instead by a resize that the runtime does not know
-// yet; then the freed CPUs may have another owner.
+// yet; then the freed CPUs may have another owner. A pod that requests more than both was growing to the stored ones,
+// and was resized again since.
 func (r *recovery) passes(p *running, stored, kernel cpuset.Set) bool {
-	if !p.requests(&stored) || stored.SubsetOf(&kernel) {
+	grew := !kernel.IsEmpty() && kernel.SubsetOf(&stored) && p.asks > milli(&stored)
+	if !p.requests(&stored) && !grew || stored.SubsetOf(&kernel) {
 		return false
 	}
 	freed := stored.Minus(kernel)

@@ -266,19 +266,20 @@ func (c *Core) refuse(w *waiter, why error) {
 
 // currentCPUs is the decision about an owner that should grow, with the CPUs that it has now. Without CPUs in
 // the reply the runtime writes those that it stores, and CPUs that the writer has taken from the container or its
-// pod since may belong to others. If its mask is not known, the reply has the CPUs that it had and that no other
-// cgroup may use, unless its pod's cgroup has none of these: then the kernel would let it run on all that its pod's
-// other containers have. It is nil if the writer knows the container in a pool only.
+// pod since may belong to others. The reply also has CPUs of its mask that it had and that no other cgroup may use,
+// if its pod's mask lacks them or is not known: a new daemon takes what the runtime stores for the container's own. But
+// if its pod's cgroup has none of these, the kernel would let it run on all that its pod's other containers have. It is
+// nil if the writer knows the container in a pool only.
 func (c *Core) currentCPUs(w *waiter) *policy.SetContainer {
 	d := w.reply.Container
 	if d == nil || d.Need.Own == nil || d.Container.CgroupPath == "" {
 		return nil
 	}
 	has := c.writer.tree.Has(d.Container.CgroupPath)
-	if own, ok := c.writer.tree.Own(w.id); has.IsEmpty() && ok && w.had != nil && c.treeComplete() {
-		has = own.And(*w.had).And(*d.Need.Own).Minus(c.writer.tree.Held())
-		if may := c.writer.tree.MayUse(cgroup.Parent(d.Container.CgroupPath)); !has.Intersects(&may) {
-			return nil
+	if own, ok := c.writer.tree.Own(w.id); ok && w.had != nil && c.treeComplete() {
+		kept := own.And(*w.had).And(*d.Need.Own).Minus(c.writer.tree.Held())
+		if may := c.writer.tree.MayUse(cgroup.Parent(d.Container.CgroupPath)); kept.Intersects(&may) {
+			has.AddSet(&kept)
 		}
 	}
 	if has.IsEmpty() || !has.SubsetOf(d.Need.Own) {
