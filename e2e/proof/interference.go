@@ -40,46 +40,11 @@ const shortened = `{authority: {profile: open},
 
 const capLength = 20 * time.Second
 
-// errNoisy says that others had the host's CPUs for too long to conclude anything.
-var errNoisy = errors.New("others had the host's CPUs")
-
-// errUnseen says that what was waited for did not happen in time. On a host that others may use that is one case of
-// several, and the proof may try once more: a detector that is broken fails twice.
-var errUnseen = errors.New("not seen")
-
-// tries bounds the restarts because of that.
-const tries = 3
-
 // interference lets a batch pod disturb others, and checks that the daemon finds it,
 // caps it, verifies that the cap helped and releases it: the whole loop on a real
 // kernel.
 func interference(ctx context.Context, n *node) ([]figure, error) {
 	return unlessNoisy(ctx, n, wholeCircle)
-}
-
-// unlessNoisy begins a proof anew where others had the host's CPUs.
-func unlessNoisy(ctx context.Context, n *node, run func(context.Context, *node) ([]figure, error)) ([]figure, error) {
-	unseen := 0
-	for try := 1; ; try++ {
-		figures, err := run(ctx, n)
-		if errors.Is(err, errUnseen) {
-			unseen++
-		}
-		again := errors.Is(err, errNoisy) || errors.Is(err, errUnseen) && n.options.unlessNoisy && unseen == 1
-		switch {
-		case !again:
-			return figures, err
-		case try < tries:
-			fmt.Fprintf(n.stderr, "  begun anew: %v\n", err)
-			if err := n.Clean(ctx); err != nil {
-				return figures, err
-			}
-		case n.options.unlessNoisy:
-			return append(figures, figure{Name: "NOT SHOWN", Value: err.Error()}), nil
-		default:
-			return figures, err
-		}
-	}
 }
 
 func wholeCircle(ctx context.Context, n *node) ([]figure, error) {
@@ -195,7 +160,7 @@ func (c *circle) watch(ctx context.Context, what string, limit time.Duration, en
 		if err == nil {
 			l, window, err := c.lookOf(&top)
 			if err != nil {
-				return err
+				return errors.Join(err, noisy(c.looks[from:], c.normal))
 			}
 			if window != c.last {
 				c.last = window
@@ -300,7 +265,7 @@ func (c *circle) lookOf(top *control.Top) (l look, window time.Duration, err err
 		case c.tests && (why == nil || !why.Verdict): // nil: it has just been let go
 			l.probed++
 		default:
-			return l, window, fmt.Errorf("pod %s is innocent and capped at %dm", r.Pod, r.CapMilli)
+			return l, window, fmt.Errorf("pod %s is %w at %dm", r.Pod, errInnocent, r.CapMilli)
 		}
 	}
 	if count > 0 {

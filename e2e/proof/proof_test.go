@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -190,5 +191,22 @@ func TestHostIsReadFromTheKernelsLine(t *testing.T) {
 	}
 	if _, err := hostOf("cpu 10 x"); err == nil {
 		t.Error("x is taken for a number of jiffies")
+	}
+}
+
+func TestAFailureThatMayBeTheHostsIsTriedOnceMore(t *testing.T) {
+	for err, want := range map[error][2]bool{ // a first failure is free, or not
+		fmt.Errorf("40 of 60: %w", errNoisy):                   {true, true},
+		fmt.Errorf("a cap: %w", errUnseen):                     {true, false},
+		fmt.Errorf("pod steady is %w at 10m", errInnocent):     {true, false},
+		errors.Join(fmt.Errorf("x %w", errInnocent), errNoisy): {true, true},
+		errors.New("cpu.max is max 100000, want 1000 100000"):  {false, false},
+	} {
+		if got := [2]bool{anew(err, true), anew(err, false)}; got != want {
+			t.Errorf("%v: %v, want %v", err, got, want)
+		}
+	}
+	if anew(nil, true) {
+		t.Error("what holds is not played again")
 	}
 }
