@@ -60,7 +60,8 @@ func TestRealAPIServerMapsCPUs(t *testing.T) {
 }
 
 // TestRealAPIServerCountsClaims: a real kube-scheduler counts claims of our devices with what pods request, notes that
-// in the status that the daemon reads, and has a pod wait whose claim and request do not fit together.
+// in the status that the daemon reads, and has a pod wait whose claim and request do not fit together. One claim may
+// have more CPUs than Kubernetes allows devices in a claim.
 func TestRealAPIServerCountsClaims(t *testing.T) {
 	s := planetest.Start(t)
 	s.Restart(mapsGate + "true")
@@ -75,39 +76,56 @@ status:
   conditions: [{type: Ready, status: "True"}]
   capacity: {cpu: "8", memory: 8Gi, pods: "9"}`)
 	w := newWorld(t)
-	w.maps = true
+	w.maps, w.topo = true, withCores(t, 64)
 	w.driver.o.API = NewAPI(func() (*rest.Config, error) { return s.Config(), nil })
 	p := newPublisher(w.driver)
 	eventually(t, "slices with a mapping", func() bool { p.attempt(t.Context()); return w.driver.slices == "" })
 	s.Run("kube-scheduler", "--kubeconfig="+s.Kubeconfig("admin", []string{"system:masters"}, nil),
 		"--leader-elect=false", "--secure-port=0", mapsGate+"true")
-	pod := func(name, request string) (pod corev1.Pod) {
+	get := func(name string) (pod corev1.Pod) {
+		code, text := s.Try(http.MethodGet, "/api/v1/namespaces/default/pods/"+name, "", nil)
+		if code != http.StatusOK || json.Unmarshal(text, &pod) != nil {
+			return corev1.Pod{}
+		}
+		return pod
+	}
+	pod := func(name, claim, request string) (pod corev1.Pod) {
 		t.Helper()
 		s.Create("/apis/resource.k8s.io/v1/namespaces/default/resourceclaims", `
 metadata: {name: `+name+`}
 spec: {devices: {requests: [{name: cpus, exactly: {deviceClassName: cpu.quietcore.dev,
-  capacity: {requests: {cpu: "2"}}}}]}}`)
+  capacity: {requests: {cpu: "`+claim+`"}}}}]}}`)
 		s.Create("/api/v1/namespaces/default/pods", `
 metadata: {name: `+name+`}
 spec:
   resourceClaims: [{name: c, resourceClaimName: `+name+`}]
   containers: [{name: main, image: i, resources: {claims: [{name: c}], requests: {cpu: "`+request+`"}}}]`)
 		eventually(t, "a decision on pod "+name, func() bool {
-			pod = corev1.Pod{}
-			code, text := s.Try(http.MethodGet, "/api/v1/namespaces/default/pods/"+name, "", nil)
-			return code == http.StatusOK && json.Unmarshal(text, &pod) == nil && len(pod.Status.Conditions) > 0
+			pod = get(name)
+			return len(pod.Status.Conditions) > 0
 		})
 		return pod
 	}
-	first := pod("first", "4")
+	first := pod("first", "2", "4")
 	counted := first.Status.NodeAllocatableResourceClaimStatuses
 	if first.Spec.NodeName != "n1" || len(counted) != 1 || counted[0].Mapping[0].Quantity.Value() != 2 ||
 		len(counted[0].Containers) != 1 {
 		t.Errorf("on node %q, counted %+v, %+v", first.Spec.NodeName, counted, first.Status.Conditions)
 	}
-	second := pod("second", "1") // 4 and 2 are taken of 8, and 1 and 2 more do not fit
+	second := pod("second", "2", "1") // 4 and 2 are taken of 8, and 1 and 2 more do not fit
 	if why := second.Status.Conditions[0].Message; second.Spec.NodeName != "" ||
 		!strings.Contains(why, "Insufficient cpu") {
 		t.Errorf("on node %q: %s", second.Spec.NodeName, why)
+	}
+	s.Merge("/api/v1/nodes/n1/status", `status: {capacity: {cpu: "128"}, allocatable: {cpu: "128"}}`)
+	pod("large", "48", "1")
+	eventually(t, "a node for a claim of 48 CPUs", func() bool { return get("large").Spec.NodeName == "n1" })
+	claim, err := w.driver.o.API.Claim(t.Context(), "default", "large")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e, err := w.driver.o.Node().Prepared(claim)
+	if err != nil || len(e.Requests) != 1 || e.Requests[0].CPUs != 48 {
+		t.Errorf("a claim of 48 CPUs asks for %+v, %v", e.Requests, err)
 	}
 }

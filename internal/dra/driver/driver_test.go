@@ -143,6 +143,7 @@ type world struct {
 	policy  *decider
 	driver  *Driver
 	dir     string
+	topo    *topology.Topology
 	share   config.Share
 	maps    bool // dra.nodeAllocatable
 	foreign string
@@ -164,10 +165,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.api.claims["ns/c1"] = claim
-	topo, err := topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: 4, ThreadsPerCore: 2}.Build()
-	if err != nil {
-		t.Fatal(err)
-	}
+	w.topo = withCores(t, 4)
 	w.driver = New(Options{
 		Policy: w.policy, API: w.api, Log: slog.New(slog.DiscardHandler),
 		Specs: cdi.Own{Dir: filepath.Join(w.dir, "cdi")}, PluginDir: filepath.Join(w.dir, "plugin"), RegistryDir: w.dir,
@@ -178,11 +176,22 @@ func newWorld(t *testing.T) *world {
 			if w.unknown {
 				return nil
 			}
-			return dra.NewNode(dra.Options{Name: "n1", Topology: topo, By: config.DevicesNUMA, Share: w.share,
+			return dra.NewNode(dra.Options{Name: "n1", Topology: w.topo, By: config.DevicesNUMA, Share: w.share,
 				Allocatable: w.maps})
 		},
 	})
 	return w
+}
+
+// withCores is a machine with two NUMA nodes of so many cores, each with two threads.
+func withCores(t *testing.T, cores int) *topology.Topology {
+	t.Helper()
+	grid := topology.Grid{Sockets: 2, NodesPerSocket: 1, L3PerNode: 1, CoresPerL3: cores, ThreadsPerCore: 2}
+	topo, err := grid.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topo
 }
 
 // run runs the driver until the test ends.
