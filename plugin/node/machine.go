@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/policy"
 )
 
@@ -90,6 +91,9 @@ func (c *Core) rebuild() {
 	c.machine.anchor.recorder.Rebase(r.machine, c.now)
 	c.machine.anchor.decided = map[string]place{}
 	note(c.machine.anchor.decided, r.decisions)
+	// A claim whose CPUs are offline may have others now.
+	c.machine.anchor.claims = map[string][]cpuset.Set{}
+	noteClaims(c.machine.anchor.claims, r.decisions)
 	c.machine.anchor.unread = r.machine.UnreadUIDs()
 	// Which containers the runtime created meanwhile, and from which reply, is not known: no cgroup is
 	// assumed to be as decided.
