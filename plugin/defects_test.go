@@ -586,6 +586,9 @@ var defects = []struct {
 	{"D313", 99037711, []sim.Fault{sim.Errors, sim.Lies, sim.LateEffect, sim.Hangs, sim.Blind, sim.Unreadable,
 		sim.Panics, sim.Disk, sim.Kills, sim.Reconnects, sim.Clock, sim.Unsaid, sim.Unplugs}, sim.PropGrant, false,
 		"an owner that shrank and grew loses all CPUs to one that has some of them in the file, not yet in its mask"},
+	{"D314", 100007926, []sim.Fault{sim.Errors, sim.LateEffect, sim.Unreadable, sim.Defects, sim.Disk, sim.Reconnects,
+		sim.Clock, sim.Unsaid, sim.Unplugs}, sim.PropSettle, false,
+		"a panic while a container is refused is followed by one of the rebuild, and the node never settles"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

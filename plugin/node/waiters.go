@@ -77,7 +77,7 @@ func (c *Core) renew(t taken) {
 		return
 	}
 	for _, w := range c.waiters {
-		if d, ok := decisionOf(t.decisions, w.id); ok {
+		if d, ok := decisionOf(t.decisions, w.id); ok && !w.ended { // one that is being refused has no decision
 			if was := w.reply.Container; d.QuotaOurs && !(was.QuotaOurs && was.Quota == d.Quota) {
 				d.Quota, d.QuotaOurs, d.Cap = was.Quota, was.QuotaOurs, was.Cap
 			}
