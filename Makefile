@@ -77,6 +77,11 @@ test-flood: ## as root: 1,500 hostile connections from 32 addresses for FLOOD (2
 test-hostile: ## as root: play attacks of tenants, stolen tokens and floods on a real API server and on what runs on a node, and write docs/security/attacks.md: held, broken, what each costs; minutes; builds Kubernetes first
 	@bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) run ./e2e/hostile -write docs/security/attacks.md
 
+.PHONY: test-fleet
+test-fleet: ## 500 simulated daemons, NODES=, and three real ones on a real API server: a policy in stages, a node that fails, the kill switch, the hub and kubectl quietcore: what each takes; three minutes; builds Kubernetes first
+	@bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin QUIETCORE_NODES=$(or $(NODES),500) \
+		$(GO) test ./internal/fleet -count=1 -v -timeout 1h -run TestRealAPIServerMany
+
 .PHONY: test-cpumanager # -vet=off: lint vets it
 test-cpumanager: ## hold placement under kubelet's options against kubelet's own CPU manager
 	cd hack/cpumanager && $(GO) test -count=1 -vet=off ./...
@@ -158,7 +163,7 @@ e2e-scheduler: setup-vm ## the chart installed with its scheduler: a leader, a p
 .PHONY: e2e-kubernetes-smoke
 e2e-kubernetes-smoke: setup-vm ## the quick ones of them: refusals, a hostile tenant, the chart rolled out, what schedulers read, claims; attacks on a real API server
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only $(KUBERNETES_SMOKE)
-	bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) test -count=1 -run 'TestRealAPIServer|TestAttacks' ./internal/lend ./internal/dra/driver ./internal/rollout/agent ./internal/daemon ./internal/fleet ./internal/startuptaint ./e2e/hostile
+	bin=$$($(GO) run ./e2e/kubernetes -build) && QUIETCORE_KUBERNETES_BIN=$$bin $(GO) test -count=1 -run 'TestRealAPIServer|TestAttacks' ./internal/lend ./internal/dra/driver ./internal/daemon ./internal/fleet ./internal/startuptaint ./e2e/hostile
 
 .PHONY: setup-test setup-vm
 setup-test:

@@ -185,6 +185,7 @@ var byHand = map[string]string{
 	"eval-cpi":            "writes figures; hack/evalcpi tests what makes them",
 	"eval-reclaim":        "takes recorded traces",
 	"test-flood":          "two minutes of what go test plays a second of",
+	"test-fleet":          "500 daemons; e2e-kubernetes-smoke plays it with 20",
 	"test-hostile":        "plays again what other targets test; e2e/hostile tests that each attack is one",
 	"world":               "half an hour of what go test plays a few seeds of",
 	"world-replay":        "minutes of what go test replays a few seeds of",

@@ -2,16 +2,12 @@ package fleet
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -310,142 +306,6 @@ func running(t *testing.T, p *planetest.Plane, d *simulated, ip string) {
 		t.Fatal(err)
 	}
 	p.Merge("/api/v1/namespaces/quietcore-system/pods/"+d.pod+"/status", string(status))
-}
-
-// 500 daemons: how long the program takes, how much memory, and how much the API server is asked. The daemons share the
-// processors with it.
-//
-//	go test ./internal/fleet -run '^$' -bench Program -benchtime 3x
-func BenchmarkProgram(b *testing.B) {
-	f, c := clusterOf(b, 500)
-	program := filepath.Join(b.TempDir(), "kubectl-quietcore")
-	build := exec.CommandContext(b.Context(), "go", "build", "-o", program, "../../cmd/kubectl-quietcore")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
-	}
-	for _, args := range [][]string{{"status"}, {"map", "-o", "json"}, {"top"}, {"explain", "shop/nobody"},
-		{"incidents"}, {"incidents", "top", "--victim", "web"}} {
-		b.Run(strings.Join(args, "_"), func(b *testing.B) {
-			before := f.all()
-			var resident, processor float64
-			size := 0
-			for b.Loop() {
-				cmd := exec.CommandContext(b.Context(), program, append([]string{"--kubeconfig", c.Kubeconfig},
-					args...)...)
-				var out bytes.Buffer
-				cmd.Stdout, cmd.Stderr = &out, &out
-				if err := cmd.Start(); err != nil {
-					b.Fatal(err)
-				}
-				ended := make(chan struct{})
-				peak := peakOf(cmd.Process.Pid, ended)
-				err := cmd.Wait()
-				close(ended)
-				if err != nil && args[0] != "explain" {
-					b.Fatalf("%v\n%.2000s", err, &out)
-				}
-				size = out.Len()
-				resident = max(resident, <-peak)
-				processor += (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
-			}
-			n := float64(b.N)
-			for what, many := range f.all() {
-				b.ReportMetric(float64(many-before[what])/n, what+"/op")
-			}
-			b.ReportMetric(resident, "MiB-resident")
-			b.ReportMetric(processor/n, "cpu-s/op")
-			b.ReportMetric(float64(size)/1e6, "MB-written")
-		})
-	}
-}
-
-// 500 daemons and the hub: how long its first round takes, its memory and its CPU time in so many rounds, and how long
-// the page's numbers are.
-//
-//	go test ./internal/fleet -run '^$' -bench Hub -benchtime 1x
-func BenchmarkHub(b *testing.B) {
-	const rounds, every = 4, 15 * time.Second
-	_, c := clusterOf(b, 500)
-	program := filepath.Join(b.TempDir(), "quietcore")
-	build := exec.CommandContext(b.Context(), "go", "build", "-o", program, "../../cmd/quietcore")
-	if out, err := build.CombinedOutput(); err != nil {
-		b.Fatalf("%v\n%s", err, out)
-	}
-	socket := filepath.Join(b.TempDir(), "page.sock")
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
-		error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}}
-	for b.Loop() {
-		cmd := exec.CommandContext(b.Context(), program, "hub", "--kubeconfig", c.Kubeconfig, "--listen", socket,
-			"--every", every.String())
-		if err := cmd.Start(); err != nil {
-			b.Fatal(err)
-		}
-		ended := make(chan struct{})
-		peak := peakOf(cmd.Process.Pid, ended)
-		began := time.Now()
-		var said struct {
-			Rounds int
-			Sums   struct{ Silent int }
-		}
-		size := 0
-		tick := time.NewTicker(100 * time.Millisecond)
-		for first := true; said.Rounds < rounds; <-tick.C {
-			resp, err := client.Get("http://localhost/api/fleet")
-			if err != nil {
-				continue // it does not listen yet
-			}
-			text, err := io.ReadAll(resp.Body)
-			if err = errors.Join(err, resp.Body.Close(), json.Unmarshal(text, &said)); err != nil {
-				b.Fatal(err)
-			}
-			if size = len(text); first && said.Rounds > 0 {
-				first = false
-				b.ReportMetric(time.Since(began).Seconds(), "s-first-round")
-			}
-		}
-		tick.Stop()
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
-			b.Fatal(err)
-		}
-		err := cmd.Wait()
-		close(ended)
-		if err != nil || said.Sums.Silent > 0 {
-			b.Fatalf("%v, %d nodes did not answer", err, said.Sums.Silent)
-		}
-		b.ReportMetric(<-peak, "MiB-resident")
-		used := (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
-		b.ReportMetric(used/rounds, "cpu-s/round")
-		b.ReportMetric(float64(size)/1e3, "kB-page")
-	}
-}
-
-// peakOf is how many MiB a process had at most, as last seen before it ended. What a parent is told at its end is the
-// parent's own peak, if that was higher.
-func peakOf(pid int, ended <-chan struct{}) <-chan float64 {
-	peak := make(chan float64, 1)
-	go func() {
-		most := 0.0
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			if text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)); err == nil {
-				_, rest, _ := strings.Cut(string(text), "VmHWM:")
-				var kib float64
-				if _, err := fmt.Sscan(rest, &kib); err == nil {
-					most = max(most, kib/1024)
-				}
-			}
-			select {
-			case <-tick.C:
-			case <-ended:
-				peak <- most
-				return
-			}
-		}
-	}()
-	return peak
 }
 
 func TestPodOf(t *testing.T) {

@@ -42,6 +42,11 @@ type simulated struct {
 	node, pod string
 	port      int
 	owners    int
+
+	plugin *plugin.Plugin
+	file   config.Config                 // of a node without a policy
+	cfg    atomic.Pointer[config.Config] // in force
+	follows
 }
 
 // machines are shapes of 8 to 512 CPUs.
@@ -65,15 +70,16 @@ func simulate(t testing.TB, n int, address string, kube *rest.Config) *simulated
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &simulated{node: fmt.Sprintf("node-%03d", n), pod: fmt.Sprintf("quietcore-%03d", n)}
-	cfg := config.Default()
-	cfg.Node.Name = d.node
+	d := &simulated{node: fmt.Sprintf("node-%03d", n), pod: fmt.Sprintf("quietcore-%03d", n), file: config.Default()}
+	d.file.Node.Name = d.node
+	d.cfg.Store(&d.file)
 	dir := t.TempDir()
-	p, err := plugin.New(plugin.Options{Topology: topo, Config: cfg.Policy(), Socket: filepath.Join(dir, "no-runtime"),
-		Log: slog.New(slog.DiscardHandler)})
+	p, err := plugin.New(plugin.Options{Topology: topo, Config: d.file.Policy(), Log: slog.New(slog.DiscardHandler),
+		Socket: filepath.Join(dir, "no-runtime")})
 	if err != nil {
 		t.Fatal(err)
 	}
+	d.plugin = p
 	store := incidents.New(incidents.Options{Path: filepath.Join(dir, "incidents.db"), Pause: time.Millisecond})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -91,13 +97,13 @@ func simulate(t testing.TB, n int, address string, kube *rest.Config) *simulated
 	if err := store.Flush(ctx); err != nil {
 		t.Fatal(err)
 	}
-	s := &control.Server{Plugin: p, Config: func() *config.Config { return &cfg }, Incidents: store,
-		Mode:    func() control.Mode { return control.Mode{Mode: "enforce", Source: "file"} },
+	s := &control.Server{Plugin: p, Config: d.cfg.Load, Incidents: store, Mode: d.mode, Policy: d.policy,
 		Reports: reportsOf(d.node, store),
-		About: control.About{Version: "v0.9.0", Bundle: func(_ context.Context, w io.Writer, _ bool) error {
-			_, err := io.WriteString(w, "an archive of "+d.node)
-			return err
-		}}}
+		About: control.About{Version: "v0.9.0", Degraded: d.degraded,
+			Bundle: func(_ context.Context, w io.Writer, _ bool) error {
+				_, err := io.WriteString(w, "an archive of "+d.node)
+				return err
+			}}}
 	l, err := serve.Listen(address, serve.Limits{All: 64, FromOne: 8, Rate: 4})
 	if err != nil {
 		t.Fatal(err)
