@@ -1,7 +1,8 @@
 // Command demo shows the main job on a real runtime: it boots a virtual machine
 // with 32 CPUs, systemd, containerd and the daemon, creates a pod of every kind, kills the
 // daemon, and removes a pod. Every CPU number that it prints was read from the
-// kernel (cpuset.cpus.effective), not asked of the daemon.
+// kernel (cpuset.cpus.effective), not asked of the daemon. Then it has the detector find a
+// noisy neighbour in a recording.
 //
 //	make demo          shows it and ends
 //	make demo KEEP=1   leaves a shell in the machine
@@ -12,6 +13,7 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -94,7 +96,7 @@ func (d *demo) run(ctx context.Context, options machine.Options, svg string, kee
 	if err := d.show(ctx, player, s); err != nil {
 		return fmt.Errorf("%w\n%s", err, d.guest.Diagnosis(ctx))
 	}
-	if err := d.draw(svg); err != nil {
+	if err := errors.Join(d.neighbour(), d.draw(svg)); err != nil {
 		return err
 	}
 	d.say("The machine is drawn in %s. Done after %.0f s.", svg, time.Since(d.began).Seconds())

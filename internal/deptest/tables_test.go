@@ -142,10 +142,11 @@ var mayImport = map[string]string{
 	"e2e/counters/ability": "cpi/counter e2e/counters/report",
 	"e2e/counters/guest":   "cpi/counter e2e/counters/ability e2e/counters/report e2e/tracepoints",
 	"e2e/counters/report":  "",
-	"e2e/demo":             "e2e/kubelet e2e/machine e2e/scenario internal/render internal/script topology",
-	"e2e/guest":            "cpuset e2e/tracepoints e2e/wire",
-	"e2e/hostile":          "",
-	"e2e/kubelet":          "e2e/wire",
+	"e2e/demo": "cpi/detect/replay e2e/kubelet e2e/machine e2e/scenario internal/cli internal/paper internal/render " +
+		"internal/script topology",
+	"e2e/guest":   "cpuset e2e/tracepoints e2e/wire",
+	"e2e/hostile": "",
+	"e2e/kubelet": "e2e/wire",
 	"e2e/kubernetes": "cpuset e2e/command e2e/kubelet e2e/kubernetes/cluster e2e/machine e2e/sampler/sweep " +
 		"e2e/scenario e2e/wire internal/control internal/script",
 	"e2e/kubernetes/cluster": "e2e/kubelet e2e/machine e2e/wire",
