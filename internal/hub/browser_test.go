@@ -72,6 +72,7 @@ func TestBrowserManyNodes(t *testing.T) {
 	b.Wants("document.getElementById('size').textContent", "500 nodes, 20 did not answer")
 	b.Until("document.querySelectorAll('#incident-list tbody tr').length > 100")
 	b.Until("document.querySelectorAll('#owner-list tbody tr').length === 100")
+	b.Until("[...document.querySelectorAll('.halves .scroll')].every((s) => s.scrollWidth <= s.clientWidth)")
 	b.Screenshot("hub-500-light")
 	b.Click(`#measures [data-measure="exclusive"]`)
 	b.Until("document.querySelectorAll('#map .cell').length === 500")
@@ -93,6 +94,7 @@ func TestBrowserFewNodes(t *testing.T) {
 	b := pagetest.New(t, 1400, 900)
 	openHub(b, base+"/")
 	b.Until(tiles + " === 24")
+	b.Until("[...document.querySelectorAll('.halves .scroll')].every((s) => s.scrollWidth <= s.clientWidth)")
 	b.Screenshot("hub-24-light")
 
 	// What does not answer, or has problems, is said in words.
