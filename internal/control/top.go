@@ -105,9 +105,14 @@ func (j *Jobs) String() string {
 		parts = append(parts, fmt.Sprintf("%d with fewer than %d containers are not", n, j.MinTasks))
 	}
 	if n := j.LackSamples; n > 0 {
-		text := fmt.Sprintf("%d lack samples (%d in each of %d containers)", n, j.MinTaskSamples, j.MinTasks)
+		text, whose := fmt.Sprintf("%d lack samples", n), "their"
+		if n == 1 {
+			text, whose = "1 lacks samples", "its"
+		}
 		if j.MinTasks == 1 {
-			text = fmt.Sprintf("%d lack samples (%d of all their containers)", n, j.MinTaskSamples)
+			text += fmt.Sprintf(" (%d of all %s containers)", j.MinTaskSamples, whose)
+		} else {
+			text += fmt.Sprintf(" (%d in each of %d containers)", j.MinTaskSamples, j.MinTasks)
 		}
 		if j.Next != nil {
 			text += fmt.Sprintf(", the first for %s at least", config.Duration(time.Duration(*j.Next)*time.Second))

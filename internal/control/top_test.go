@@ -62,7 +62,7 @@ func TestTopOfADaemonThatDoesNotCount(t *testing.T) {
 
 func TestJobsOfOneContainer(t *testing.T) {
 	j := Jobs{Judged: 2, LackSamples: 1, MinTasks: 1, MinTaskSamples: 40}
-	if got := j.String(); got != "2 of 3 jobs are judged; 1 lack samples (40 of all their containers)" {
+	if got := j.String(); got != "2 of 3 jobs are judged; 1 lacks samples (40 of all its containers)" {
 		t.Error(got)
 	}
 }

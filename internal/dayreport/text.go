@@ -52,8 +52,12 @@ func (r *Report) writeCPUs(w io.Writer) {
 	if r.enforced() {
 		owned = "owned by pods"
 	}
-	table(w, "CPUS ON AVERAGE\tOF "+amount(c.Online), func(row func(cells ...string)) {
-		row(owned, amount(c.Owned))
+	of, has := "OF "+amount(c.Online), amount(c.Owned)
+	if c.Online == 0 { // nothing was seen yet
+		of, has = "NOT KNOWN", "-"
+	}
+	table(w, "CPUS ON AVERAGE\t"+of, func(row func(cells ...string)) {
+		row(owned, has)
 		row("requested by production", known(c.Requested))
 		row("used by production", known(c.Production))
 		row("used by best effort", known(c.Batch))
@@ -68,7 +72,7 @@ func (r *Report) writeShared(w io.Writer) {
 		fmt.Fprintln(w, "\nNo pod that asks for CPUs of its own was seen to share cores.")
 		return
 	}
-	table(w, "POD\tSHARED CORES WITH\tMINUTES\tCPUS\tENFORCING PARTS THEM FOR", func(row func(cells ...string)) {
+	table(w, "POD\tSHARED CORES WITH\tMINUTES\tCPUS\tMINUTES APART IF ENFORCED", func(row func(cells ...string)) {
 		for i := range r.Shared {
 			s := &r.Shared[i]
 			parted := "-"

@@ -42,7 +42,7 @@ func allSeries() [numSeries]series {
 		seriesBE:            {Key: "be", Name: "best-effort pool", Unit: "CPUs"},
 		seriesOff:           {Key: "off", Name: "best effort kept off", Unit: "CPUs", peak: true},
 		seriesExclusive:     {Key: "exclusive", Name: "exclusive", Unit: "CPUs"},
-		seriesWithheld:      {Key: "withheld", Name: "withheld", Unit: "CPUs"},
+		seriesWithheld:      {Key: "withheld", Name: "kept idle", Unit: "CPUs"},
 		seriesCapped:        {Key: "capped", Name: "capped containers", Unit: "containers", peak: true},
 		seriesProduction:    {Key: "production", Name: "used by production", Unit: "CPUs"},
 		seriesBatch:         {Key: "batch", Name: "used by best effort", Unit: "CPUs"},

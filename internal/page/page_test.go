@@ -197,7 +197,7 @@ func TestTheDocument(t *testing.T) {
 	if d.Node.Name != "node-a" || !d.Node.Connected || d.Node.CPI.Mode != "observe" || !d.Node.KeepsIncidents {
 		t.Errorf("node is %+v", d.Node)
 	}
-	if want := "2 of 3 jobs are judged; 1 lack samples (100 in each of 5 containers), the first for 3m at least"; d.
+	if want := "2 of 3 jobs are judged; 1 lacks samples (100 in each of 5 containers), the first for 3m at least"; d.
 		Node.CPI.Judged != want || !strings.HasPrefix(d.Node.CPI.Counted, "4 of 5 containers were counted") {
 		t.Errorf("the page says %q and %q, want %q", d.Node.CPI.Judged, d.Node.CPI.Counted, want)
 	}

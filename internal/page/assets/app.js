@@ -1,6 +1,6 @@
 // The page: the model (model.js) is fed by one connection (feed.js) and drawn by the views.
 
-import { byID, make, clock } from "./dom.js";
+import { byID, make, clock, moment } from "./dom.js";
 import { Model } from "./model.js";
 import { Feed } from "./feed.js";
 import { MachineView } from "./machine.js";
@@ -153,7 +153,7 @@ function notes() {
   byID("notes").replaceChildren(...list.map((text) => make("p", {}, text)));
   byID("node").textContent = n.name;
   document.title = n.name ? `quietcore ${n.name}` : "quietcore";
-  byID("version").textContent = `quietcore ${n.version}, running since ${new Date(n.started).toLocaleString()}`;
+  byID("version").textContent = `quietcore ${n.version}, running since ${moment(n.started)}`;
 }
 
 // renewed reloads the page once if the daemon has a newer one; only once, since a proxy may keep serving the old one.

@@ -26,7 +26,7 @@ export class Chart {
       scales: { x: { range }, y: { range: (_, least, most) => [0, Math.max(1, most ?? 0) * 1.08] } },
       axes: [
         { ...axis, size: 22, grid: { show: false }, values: (_, times) => times.map((t) => clock(t * 1000).slice(0, 5)) },
-        { ...axis, size: 44, grid: { stroke: () => colour("--line"), width: 1 }, ...(whole && { incrs: wholes }) },
+        { ...axis, size: 44, space: 24, grid: { stroke: () => colour("--line"), width: 1 }, ...(whole && { incrs: wholes }) },
       ],
       cursor: { y: false, points: { show: false }, bind: { mousedown: none, mouseup: none, click: none, dblclick: none, mousemove: none, mouseleave: none, mouseenter: none } },
       hooks: { draw: [() => drawn?.(this)] },

@@ -42,15 +42,15 @@ export class Report {
   }
 
   cpus(c, enforced) {
-    return table(["CPUs on average", `n:of ${amount(c.online)}`], [
+    return table(["CPUs on average", c.online > 0 ? `n:of ${amount(c.online)}` : "n:not known"], [
       [enforced ? "owned by pods" : "owned by pods, if enforced", c.owned], ["requested by production", c.requested], ["used by production", c.production],
       ["used by best effort", c.batch], ["used by the rest of the node", c.outside], ["idle of those allocated", c.idle], ["could be lent", c.lendable],
-    ].map(([what, v]) => [what, amount(v)]));
+    ].map(([what, v]) => [what, c.online > 0 ? amount(v) : "–"]));
   }
 
   shared(list) {
     if (list.length === 0) return make("p", {}, "No pod that asks for CPUs of its own was seen to share cores.");
-    return table(["Pod", "Shared cores with", "n:Minutes", "n:CPUs", "n:Enforcing parts them for"],
+    return table(["Pod", "Shared cores with", "n:Minutes", "n:CPUs", "n:Minutes apart if enforced"],
       list.map((s) => [s.pod, s.with, whole(s.minutes), amount(s.cpus), s.partedMinutes > 0 ? whole(s.partedMinutes) : "–"]));
   }
 
