@@ -123,10 +123,7 @@ func (c *claiming) floor(ctx context.Context) error {
 		return err
 	}
 	create := func(name string) error {
-		o := claimPod(name, "main")
-		o["spec"].(map[string]any)["resourceClaims"] = []any{map[string]any{"name": "cpus",
-			"resourceClaimTemplateName": "quad"}}
-		return c.Create(ctx, cluster.PodsPath(namespace), o, nil)
+		return c.Create(ctx, cluster.PodsPath(namespace), fromTemplate(claimPod(name, "main"), "quad"), nil)
 	}
 	if err := create("first"); err != nil {
 		return err

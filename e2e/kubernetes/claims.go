@@ -46,8 +46,8 @@ func claims(ctx context.Context, b *bench) ([]figure, error) {
 	c := &claiming{bench: b}
 	err := c.offer(ctx)
 	for _, part := range []func(context.Context) error{
-		c.besideOwners, c.alone, c.tooMany, c.daemonRestarts, c.kubeletRestarts, c.givenBack, c.crashes,
-		c.deletedMeanwhile, c.beforeTheSandbox, c.documented, c.floor, c.another,
+		c.besideOwners, c.alone, c.named, c.tooMany, c.daemonRestarts, c.kubeletRestarts, c.runtimeRestarts,
+		c.givenBack, c.crashes, c.deletedMeanwhile, c.beforeTheSandbox, c.documented, c.floor, c.another,
 	} {
 		if err == nil {
 			err = part(ctx)
@@ -59,8 +59,12 @@ func claims(ctx context.Context, b *bench) ([]figure, error) {
 // claimsSmoke is the part of claims that takes the least time.
 func claimsSmoke(ctx context.Context, b *bench) ([]figure, error) {
 	c := &claiming{bench: b}
+	parts := []func(context.Context) error{c.besideOwners, c.alone, c.daemonRestarts, c.givenBack}
+	if !c.tellsDevices() {
+		parts = slices.Insert(parts, 2, c.named)
+	}
 	err := c.offer(ctx)
-	for _, part := range []func(context.Context) error{c.besideOwners, c.alone, c.daemonRestarts, c.givenBack} {
+	for _, part := range parts {
 		if err == nil {
 			err = part(ctx)
 		}
@@ -70,7 +74,7 @@ func claimsSmoke(ctx context.Context, b *bench) ([]figure, error) {
 
 // resourceSlice is the part of one that kube-scheduler reads.
 type resourceSlice struct {
-	Metadata struct{ Name string }
+	Metadata struct{ Name, UID string }
 	Spec     struct {
 		Driver  string
 		Devices []struct {
@@ -110,13 +114,23 @@ func (c *claiming) class(ctx context.Context) error {
 
 // template makes a template of claims for so many CPUs.
 func (c *claiming) template(ctx context.Context, name string, cpus int) error {
+	return c.templateWith(ctx, name, cpus, nil, nil)
+}
+
+// templateWith does it with more in the request, and with opaque parameters.
+func (c *claiming) templateWith(ctx context.Context, name string, cpus int, more, parameters map[string]any) error {
 	c.templates = append(c.templates, name)
+	exactly := map[string]any{"deviceClassName": claimDriver,
+		"capacity": map[string]any{"requests": map[string]any{"cpu": fmt.Sprint(cpus)}}}
+	maps.Copy(exactly, more)
+	devices := map[string]any{"requests": []any{map[string]any{"name": "cpus", "exactly": exactly}}}
+	if parameters != nil {
+		devices["config"] = []any{map[string]any{"opaque": map[string]any{"driver": claimDriver,
+			"parameters": parameters}}}
+	}
 	return c.Create(ctx, templates, map[string]any{
 		"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
-		"metadata": map[string]any{"name": name},
-		"spec": map[string]any{"spec": map[string]any{"devices": map[string]any{"requests": []any{map[string]any{
-			"name": "cpus", "exactly": map[string]any{"deviceClassName": claimDriver,
-				"capacity": map[string]any{"requests": map[string]any{"cpu": fmt.Sprint(cpus)}}}}}}}},
+		"metadata": map[string]any{"name": name}, "spec": map[string]any{"spec": map[string]any{"devices": devices}},
 	}, nil)
 }
 
@@ -125,14 +139,21 @@ func (c *claiming) published(ctx context.Context) (what string, err error) {
 	return c.offered(ctx, "numa-0 with 2 CPUs, numa-1 with 2 CPUs")
 }
 
+// slices are the node's.
+func (c *claiming) slices(ctx context.Context) ([]resourceSlice, error) {
+	var list struct{ Items []resourceSlice }
+	err := c.Get(ctx, resourceAPI+"/resourceslices", &list)
+	return list.Items, err
+}
+
 func (c *claiming) offered(ctx context.Context, want string) (what string, err error) {
 	err = cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
-		var list struct{ Items []resourceSlice }
-		if err := c.Get(ctx, resourceAPI+"/resourceslices", &list); err != nil {
+		list, err := c.slices(ctx)
+		if err != nil {
 			return err
 		}
 		var devices []string
-		for _, s := range list.Items {
+		for _, s := range list {
 			for _, d := range s.Spec.Devices {
 				devices = append(devices, d.Name+" with "+d.Capacity["cpu"].Value+" CPUs")
 			}
@@ -190,7 +211,15 @@ func (c *claiming) startClaiming(ctx context.Context, name string, containers ..
 	return c.WaitRunning(ctx, namespace, name)
 }
 
-// alone: containers with a claim have its CPUs, to themselves; the others of their pod run with everybody.
+// fromTemplate has a pod of claimPod claim by another template.
+func fromTemplate(o map[string]any, template string) map[string]any {
+	o["spec"].(map[string]any)["resourceClaims"] = []any{map[string]any{"name": "cpus",
+		"resourceClaimTemplateName": template}}
+	return o
+}
+
+// alone: containers with a claim have its CPUs, to themselves; the others of their pod run with everybody, where the
+// runtime says which containers have the claim.
 func (c *claiming) alone(ctx context.Context) (err error) {
 	began := time.Now()
 	if c.one, err = c.startClaiming(ctx, "one", "main"); err != nil {
@@ -215,8 +244,13 @@ func (c *claiming) alone(ctx context.Context) (err error) {
 	if second := place[c.two.Key()+"/second"]; second != two {
 		return fmt.Errorf("two containers that share a claim run on CPUs %s and %s", two, second)
 	}
-	if helper := place[c.two.Key()+"/helper"]; helper != web {
-		return fmt.Errorf("the container without the claim runs on CPUs %s, the shared pool is %s", helper, web)
+	beside := web
+	if !c.tellsDevices() {
+		beside = two
+	}
+	if helper := place[c.two.Key()+"/helper"]; helper != beside {
+		return fmt.Errorf("the container without the claim runs on CPUs %s, want %s: the shared pool is %s, its pod's "+
+			"claim has %s", helper, beside, web, two)
 	}
 	if given := givenTo(status, "one"); given != one || !wholeCore(one) {
 		return fmt.Errorf("pod one runs on CPUs %s, its claim was given %s, want a core", one, given)
@@ -233,6 +267,40 @@ func (c *claiming) alone(ctx context.Context) (err error) {
 		}
 	}
 	return disjoint(one, two, web, place[c.lsr.Key()+"/main"])
+}
+
+// tellsDevices reports whether the runtime passes on the CDI devices of containers by NRI.
+func (c *claiming) tellsDevices() bool { return c.options.runtime == string(machine.Containerd) }
+
+// named: of a claim that names containers these have the CPUs, with any runtime; the others run with everybody.
+func (c *claiming) named(ctx context.Context) (err error) {
+	if err := c.templateWith(ctx, "named", pairSize, nil, map[string]any{"apiVersion": "quietcore.dev/v1alpha1",
+		"kind": "CPUClaimParameters", "containers": []string{"main", "second"}}); err != nil {
+		return err
+	}
+	if err := c.DeletePod(ctx, namespace, "two"); err != nil {
+		return err
+	}
+	o := fromTemplate(claimPod("two", "main", "second", "helper"), "named")
+	if err := c.Create(ctx, cluster.PodsPath(namespace), o, nil); err != nil {
+		return err
+	}
+	if c.two, err = c.WaitRunning(ctx, namespace, "two"); err != nil {
+		return err
+	}
+	place, err := c.place(ctx, c.pods()...)
+	if err != nil {
+		return err
+	}
+	main, second, web := place[c.two.Key()+"/main"], place[c.two.Key()+"/second"], place[c.web.Key()+"/main"]
+	helper := place[c.two.Key()+"/helper"]
+	c.note("CPUs of two containers that a claim names, and of one that it does not", "%s and %s, %s", main, second,
+		helper)
+	if main != second || helper != web {
+		return fmt.Errorf("containers that a claim names run on CPUs %s and %s, the other one on %s, and the shared "+
+			"pool is %s", main, second, helper, web)
+	}
+	return disjoint(main, web, place[c.one.Key()+"/main"], place[c.lsr.Key()+"/main"])
 }
 
 func (c *claiming) pods() []*cluster.Pod {
@@ -315,13 +383,47 @@ func given(s *control.Status) map[string]string {
 	return all
 }
 
+// wipes is after how long kubelet deletes the slices of a driver whose socket is gone.
+const wipes = 30 * time.Second
+
+// daemonRestarts: in less time than kubelet waits for a driver, the slices stay the same objects.
 func (c *claiming) daemonRestarts(ctx context.Context) error {
+	before, err := c.slices(ctx)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
 	looks, err := c.unmoved(ctx, func(ctx context.Context) error { return c.restartDaemon(ctx, claimConfig) })
 	if err != nil {
 		return err
 	}
+	took := time.Since(began)
 	what, err := c.published(ctx)
-	c.note("looks over the daemon's death, nothing moved", "%d; ResourceSlices: %s", looks, what)
+	if err != nil {
+		return err
+	}
+	c.note("looks over the daemon's death, nothing moved", "%d in %s; ResourceSlices: %s", looks, seconds(took), what)
+	after, err := c.slices(ctx)
+	same := slices.EqualFunc(before, after, func(a, b resourceSlice) bool { return a.Metadata == b.Metadata })
+	if err == nil && took < wipes && !same {
+		err = fmt.Errorf("the ResourceSlices were %+v before the daemon's death and are %+v", before, after)
+	}
+	c.note("ResourceSlices are the same objects", "%t", same)
+	return err
+}
+
+// runtimeRestarts: the daemon is without the runtime, and takes over what runs once it is back.
+func (c *claiming) runtimeRestarts(ctx context.Context) error {
+	looks, err := c.unmoved(ctx, func(ctx context.Context) error {
+		if err := c.node.KillRuntime(ctx); err != nil {
+			return err
+		}
+		if err := c.node.StartRuntime(ctx); err != nil {
+			return err
+		}
+		return pass(afterwards)(ctx)
+	})
+	c.note("looks over the runtime's death, nothing moved", "%d", looks)
 	return err
 }
 

@@ -294,9 +294,7 @@ func (m *mixed) create(ctx context.Context, p *mixPod) error {
 	var k *kubelet.Pod
 	switch p.kind {
 	case mixClaim:
-		o := claimPod(p.name, mixNames[:p.containers]...)
-		o["spec"].(map[string]any)["resourceClaims"] = []any{map[string]any{"name": "cpus",
-			"resourceClaimTemplateName": fmt.Sprintf("mix-%d", p.cpus)}}
+		o := fromTemplate(claimPod(p.name, mixNames[:p.containers]...), fmt.Sprintf("mix-%d", p.cpus))
 		return m.Create(ctx, cluster.PodsPath(namespace), o, nil)
 	case mixShared:
 		k = burstable(p.name)
