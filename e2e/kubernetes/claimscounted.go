@@ -69,6 +69,11 @@ func (c *claiming) mapped(ctx context.Context, where string, want bool, says str
 	if _, err := c.published(ctx); err != nil {
 		return err
 	}
+	return c.mapsOf(ctx, where, want, says)
+}
+
+// mapsOf does it whatever the devices offer.
+func (c *claiming) mapsOf(ctx context.Context, where string, want bool, says string) error {
 	var said string
 	err := cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
 		var list struct{ Items []json.RawMessage }

@@ -68,6 +68,7 @@ var (
 		{Name: "claims-smoke", Run: claimsSmoke},
 		{Name: "mix", Run: mix},
 		{Name: "claims-counted", Run: claimsCounted},
+		{Name: "claims-dynamic", Run: claimsDynamic},
 		{Name: "scheduler", Run: scheduler},
 	}
 	withChart = []proof{
