@@ -23,6 +23,7 @@ type Container struct {
 	// class.
 	PodClass string
 	Class    Class
+	Claims   string // of CPUs, that it has, as the policy names them; empty: none
 	Cgroup   string // path below the counted hierarchy; empty: unknown
 	Place    Place
 	// Platform says which CPIs are comparable: CPU model and kind of core; to the detector

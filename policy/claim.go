@@ -506,6 +506,25 @@ func claimText(list []*holder) string {
 	return strings.Join(parts, ", ")
 }
 
+// claimNames are the claims of CPUs that a container has, with commas between: those of our own driver by namespace and
+// name, others by their CDI devices. They need not decide where it runs.
+func (m *Machine) claimNames(p *pod, name string) string {
+	if len(p.claims) == 0 {
+		return ""
+	}
+	var names []string
+	for _, h := range m.ofClaim(p, name) {
+		names = append(names, h.pod.ref.Namespace+"/"+h.pod.ref.Name)
+	}
+	for _, device := range p.claims[name] {
+		if !isOwnDevice(device) {
+			names = append(names, device)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ",")
+}
+
 // RecoveredClaim is a claim of our own driver that survived a restart of the daemon.
 type RecoveredClaim struct {
 	ClaimPrepared

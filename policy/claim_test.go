@@ -77,8 +77,9 @@ func TestClaimLife(t *testing.T) {
 	step(claimed("ml"))
 	v := viewOf(t, m, "ml")
 	if cpus := m.Snapshot().CPUs(v); v.Class != LS || cpus.String() != "0-1" || v.MayCap ||
+		v.Claims != "default/cpus-x" ||
 		!strings.Contains(v.Why, `claim default/cpus-x gave it CPUs 0-1 of device "node0"`) {
-		t.Fatalf("class %s on %s, may be capped %t: %s", v.Class, cpus, v.MayCap, v.Why)
+		t.Fatalf("class %s on %s, may be capped %t, claims %s: %s", v.Class, cpus, v.MayCap, v.Claims, v.Why)
 	}
 	other := prepared("x", "8-15", 2, "ml")
 	if _, err := m.Step(time.Unix(1, 0), other); err != nil {
@@ -89,7 +90,7 @@ func TestClaimLife(t *testing.T) {
 		t.Fatalf("for another device: %v", err)
 	}
 	step(claimed("other"))
-	if v := viewOf(t, m, "other"); v.Class != BE || m.Snapshot().CPUs(v).String() != "2-15" {
+	if v := viewOf(t, m, "other"); v.Class != BE || v.Claims != "" || m.Snapshot().CPUs(v).String() != "2-15" {
 		t.Fatalf("another pod is %s on %s", v.Class, m.Snapshot().CPUs(v))
 	}
 	want := []ClaimView{{UID: "x", Namespace: "default", Name: "cpus-x", Pods: []string{"ml"},

@@ -83,6 +83,7 @@ type ContainerView struct {
 	BatchMilli int64  // its pod's request for lent CPUs
 	ByKubelet  bool   // kubelet owns its CPUs
 	Owner      string // the workload that created the pod, such as Deployment/web; empty while unknown
+	Claims     string // of CPUs, that it has: their names, or the CDI devices of another driver; empty: none
 	Why        string
 }
 
@@ -253,7 +254,7 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 		ID: c.ref.ID, PodUID: p.ref.UID, Namespace: p.ref.Namespace, Pod: p.ref.Name, Name: c.ref.Name,
 		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(p, c.ref.Name, need),
 		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: m.ownerOf(p),
-		Why:    m.whyOf(p, c.ref.Name),
+		Why: m.whyOf(p, c.ref.Name), Claims: m.claimNames(p, c.ref.Name),
 		MayCap: m.mayCap(p), QoS: p.ref.QoS, Cgroup: c.ref.CgroupPath, BatchMilli: p.batch,
 	}
 	if h := p.named(c.ref.Name); h != nil && h.grant != nil {

@@ -19,8 +19,12 @@ import (
 const evil = "\x1b[2Jevil<script>\u202e"
 
 func party(job string) incidents.Subject {
-	return incidents.Subject{Namespace: "shop", Pod: job + "-1", Container: "main", Job: "Deployment/" + job,
+	s := incidents.Subject{Namespace: "shop", Pod: job + "-1", Container: "main", Job: "Deployment/" + job,
 		Class: "BE", CPUs: "0-7"}
+	if job == "web" || job == "cron" {
+		s.Claims = "shop/" + job + "-cpus"
+	}
+	return s
 }
 
 // incidentDatabase has three incidents: web disturbed twice by video, once by a
@@ -124,6 +128,9 @@ func askIncidents(t *testing.T, source, ids []string) {
 		"top --group pod":                    "shop/video-1",
 		"show " + ids[0]:                     "cap at 100m of shop/video-1/main",
 		"show " + ids[1]:                     "shop/video-1/main  NUMA node  4.00  -               1.23e+07",
+		"show " + ids[2]:                     "class BE, CPUs 0-7, claim shop/web-cpus)",
+		"show " + ids[3]:                     "claim shop/cron-cpus",
+		"show " + ids[1] + " -o html":        "<td>claim shop/cron-cpus</td>",
 		"show " + ids[0] + " -o svg":         "capped at 0.1 CPU for 4m0s",
 		"show " + ids[2] + " -o html":        "<!doctype html>",
 	} {

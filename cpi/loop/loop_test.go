@@ -610,6 +610,9 @@ func TestKindsOfCores(t *testing.T) {
 func TestViews(t *testing.T) {
 	n := newNode(t, topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2})
 	s := n.snapshot()
+	first := *s.Containers[0]
+	first.Claims = "default/cpus"
+	s.Containers = slices.Concat([]*policy.ContainerView{&first}, s.Containers[1:])
 	views := NewView("EPYC", nil).Node(s)
 	if len(views.Containers) != len(s.Containers) || views.Topology != s.Topology {
 		t.Fatalf("%+v", views)
@@ -619,6 +622,7 @@ func TestViews(t *testing.T) {
 		want := cpi.Container{ID: c.ID, PodUID: c.PodUID, Namespace: "default", Pod: c.Pod, Name: "main", Job: jobOf(c),
 			PodClass: string(c.Class), Class: cpi.LS, Cgroup: c.Cgroup, Place: got.Place,
 			Platform:   "EPYC",
+			Claims:     c.Claims,
 			LimitMilli: got.LimitMilli}
 		if c.Class == policy.BE {
 			want.Class = cpi.BE

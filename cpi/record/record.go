@@ -79,7 +79,7 @@ func (r *Recorder) Find(f *loop.Finding) {
 func subject(c *cpi.Container) incidents.Subject {
 	out := incidents.Subject{
 		Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, Class: c.PodClass,
-		Job: strings.TrimPrefix(c.Job, c.Namespace+"/"),
+		Job: strings.TrimPrefix(c.Job, c.Namespace+"/"), Claims: c.Claims,
 	}
 	if c.Place.CPUs != nil {
 		out.CPUs = c.Place.CPUs.String()

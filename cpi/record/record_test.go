@@ -16,7 +16,7 @@ import (
 
 func who(id, job string) *cpi.Container {
 	return &cpi.Container{ID: id, Namespace: "default", Pod: id, Name: "main", Job: "default/" + job + "/main",
-		PodClass: "LS", Class: cpi.LS}
+		PodClass: "LS", Class: cpi.LS, Claims: "default/cpus-of-" + id}
 }
 
 // An episode is one incident, published at every step, with what came before and after.
@@ -88,6 +88,9 @@ func TestAnEpisodeIsOneIncident(t *testing.T) {
 	if want := (incidents.Spec{Mean: 1.25, StdDev: 0.05, Platform: "p", Band: 2, Samples: 200,
 		Tasks: 5}); last.Spec != want {
 		t.Errorf("what is normal: %+v, want what the threshold is measured from: %+v", last.Spec, want)
+	}
+	if last.Victim.Claims != "default/cpus-of-web" || last.Suspects[0].Claims != "default/cpus-of-batch" {
+		t.Errorf("claims of the victim %q, of the suspect %q", last.Victim.Claims, last.Suspects[0].Claims)
 	}
 	if last.Suspects[0].Shares != "L3" {
 		t.Errorf("the suspect shares %q", last.Suspects[0].Shares)

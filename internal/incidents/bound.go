@@ -134,7 +134,7 @@ func (i *Incident) keptSuspects() []Suspect {
 
 func (s Subject) bounded() Subject {
 	return Subject{cut(s.Namespace, maxName), cut(s.Pod, maxName), cut(s.Container, maxName), cut(s.Job, 2*maxName),
-		cut(s.Class, 20), cut(s.CPUs, maxName)}
+		cut(s.Class, 20), cut(s.CPUs, maxName), cut(s.Claims, maxName)}
 }
 
 // points returns those nearest to the incident, in order of time.

@@ -18,6 +18,8 @@ type Subject struct {
 	Job       string `json:"job,omitempty"`
 	Class     string `json:"class,omitempty"`
 	CPUs      string `json:"cpus,omitempty"` // it might run on, in the kernel's list format
+	// Claims of CPUs that it has, with commas between: NAMESPACE/NAME, or another driver's CDI devices.
+	Claims string `json:"claims,omitempty"`
 }
 
 // Name is namespace/pod/container.

@@ -165,7 +165,7 @@ func drawn(t *rapid.T) Incident {
 		strings.Repeat("x", 2000)}))
 	who := rapid.Custom(func(t *rapid.T) Subject {
 		return Subject{text.Draw(t, "ns"), text.Draw(t, "pod"), text.Draw(t, "container"), text.Draw(t, "job"),
-			text.Draw(t, "class"), text.Draw(t, "cpus")}
+			text.Draw(t, "class"), text.Draw(t, "cpus"), text.Draw(t, "claims")}
 	})
 	when := rapid.Custom(func(t *rapid.T) time.Time { return time.Unix(rapid.Int64().Draw(t, "at"), 0) })
 	series := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Point {

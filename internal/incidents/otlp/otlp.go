@@ -135,7 +135,7 @@ func moment(t time.Time) string {
 func whoIs(s incidents.Subject) []field {
 	return []field{{semconv.K8SNamespaceNameKey, s.Namespace}, {semconv.K8SPodNameKey, s.Pod},
 		{semconv.K8SContainerNameKey, s.Container}, {"quietcore.job", s.JobName()}, {"quietcore.class", s.Class},
-		{"quietcore.cpus", s.CPUs}}
+		{"quietcore.cpus", s.CPUs}, {"quietcore.claims", s.Claims}}
 }
 
 // field is an attribute. Texts and lists that are empty are left out.

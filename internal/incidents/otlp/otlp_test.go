@@ -18,7 +18,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func two() []incidents.Incident {
 	who := func(job string) incidents.Subject {
 		return incidents.Subject{Namespace: "shop", Pod: job + "-1", Container: "main", Job: "shop/Deployment/" + job,
-			Class: "BE", CPUs: "0-3"}
+			Class: "BE", CPUs: "0-3", Claims: "shop/cpus"}
 	}
 	full := incidents.Bounded(incidents.Incident{
 		At: noon, Node: "node-a", Victim: who("web"), CPI: 3.5, Threshold: 2.25, DisturbedSeconds: 60,
@@ -133,7 +133,8 @@ func TestAFileIsReadBack(t *testing.T) {
 		return all[0].(map[string]any)
 	}
 	differ(t, "suspect", part("quietcore.suspects", 2), map[string]any{"antagonist": true, "score": 0.5, "usage": 4.0,
-		"quietcore.job": "shop/Deployment/video", "k8s.pod.name": "video-1", "shares": "L3"})
+		"quietcore.job": "shop/Deployment/video", "k8s.pod.name": "video-1", "shares": "L3",
+		"quietcore.claims": "shop/cpus"})
 	differ(t, "action", part("quietcore.actions", 1), map[string]any{"kind": "cap", "milli": int64(100),
 		"k8s.pod.name": "video-1", "from": "2026-11-21T12:00:00Z", "until": "2026-11-21T12:05:00Z", "ended": nil})
 	differ(t, "experiment", part("quietcore.experiments", 1), map[string]any{"result": "guilty", "e_value": 40.0})

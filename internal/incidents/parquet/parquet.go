@@ -63,6 +63,7 @@ type subjectRow struct {
 	Job       string `parquet:"job,dict"`
 	Class     string `parquet:"class,dict"`
 	CPUs      string `parquet:"cpus,dict"`
+	Claims    string `parquet:"claims,dict"`
 }
 
 type specRow struct {
@@ -124,7 +125,7 @@ func rowOf(i *incidents.Incident) row {
 }
 
 func subjectOf(s incidents.Subject) subjectRow {
-	return subjectRow{s.Namespace, s.Pod, s.Container, s.Job, s.Class, s.CPUs}
+	return subjectRow{s.Namespace, s.Pod, s.Container, s.Job, s.Class, s.CPUs, s.Claims}
 }
 
 func series(list []incidents.Point) (rows []pointRow) {

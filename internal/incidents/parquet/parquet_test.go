@@ -16,7 +16,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func two() []incidents.Incident {
 	who := func(job string) incidents.Subject {
 		return incidents.Subject{Namespace: "shop", Pod: job + "-1", Container: "main", Job: "Deployment/" + job,
-			Class: "BE", CPUs: "0-3"}
+			Class: "BE", CPUs: "0-3", Claims: "shop/cpus"}
 	}
 	full := incidents.Bounded(incidents.Incident{
 		At: noon, Node: "node-a", Victim: who("web"), CPI: 3.5, Threshold: 2.25,
@@ -60,6 +60,7 @@ func TestParquetIsReadBack(t *testing.T) {
 	rows := made(t, append(two(), two()...)...) // of two nodes
 	r := rows[0]
 	if r.ID == "" || r.ID != rows[2].ID || !r.At.Equal(noon) || r.Victim.Job != "Deployment/web" ||
+		r.Victim.Claims != "shop/cpus" ||
 		r.Spec.Mean != 1.75 || r.Node != "node-a" || r.Verdict != incidents.Cap ||
 		len(r.Suspects) != 2 || !r.Suspects[0].Antagonist || r.Suspects[1].Antagonist ||
 		r.Suspects[0].Series[0] != (pointRow{-60, 4}) || len(r.Actions) != 1 ||

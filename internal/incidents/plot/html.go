@@ -62,6 +62,9 @@ func suspects(b *strings.Builder, i *incidents.Incident) {
 		if slices.ContainsFunc(i.Antagonists, s.Same) {
 			class, word = ` class="blamed"`, "antagonist"
 		}
+		if s.Claims != "" {
+			word = strings.TrimPrefix(word+", claim "+text(s.Claims, 300), ", ")
+		}
 		fmt.Fprintf(b, `<tr%s><td>%s</td><td>%s</td><td>%s</td>`, class, text(s.Name(), 300), text(s.Job, 300),
 			text(s.Class, 20))
 		for _, v := range []float64{s.Score, s.Contrast, s.Confidence, s.Usage} {

@@ -80,8 +80,8 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 	if i.Node != "" {
 		line("node", "%s", i.Node)
 	}
-	line("victim", "%s (%s, class %s, CPUs %s)", i.Victim.Name(), i.Victim.JobName(), orDash(i.Victim.Class),
-		orDash(i.Victim.CPUs))
+	line("victim", "%s (%s, class %s, CPUs %s%s)", i.Victim.Name(), i.Victim.JobName(), orDash(i.Victim.Class),
+		orDash(i.Victim.CPUs), prefixed(", claim ", i.Victim.Claims))
 	line("CPI", "%s, threshold %s", twoDigits(i.CPI), twoDigits(i.Threshold))
 	if i.Spec.Mean > 0 {
 		band := ""
@@ -136,11 +136,20 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 		if slices.ContainsFunc(i.Antagonists, s.Same) {
 			mark = "antagonist"
 		}
+		mark = strings.TrimPrefix(mark+prefixed(", claim ", s.Claims), ", ")
 		number := func(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 		t.row(s.Name(), s.Class, number(s.Score), number(s.Contrast), number(s.Confidence), number(s.Usage),
 			orDash(s.Shares), mark)
 	}
 	t.write(w, columns)
+}
+
+// prefixed is text with a prefix, or nothing.
+func prefixed(prefix, text string) string {
+	if text == "" {
+		return ""
+	}
+	return prefix + text
 }
 
 // writeBeside writes who ran beside the victim, and where.
