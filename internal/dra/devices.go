@@ -42,6 +42,8 @@ type Options struct {
 type Device struct {
 	Name string
 	CPUs cpuset.Set // online ones that a claim may have; a claim gets some of them
+	// Offline are siblings of its CPUs that are offline: the device is not healthy.
+	Offline cpuset.Set
 	// Offered is how many of them claims may have together; 0: it is in no slice, and its claims keep what they have.
 	Offered int
 	api     resourceapi.Device
@@ -118,7 +120,8 @@ func (o *Options) devicesOf(d *topology.Domain) []Device {
 		if len(byKind) > 1 {
 			name += "-" + kind.String()
 		}
-		list = append(list, Device{Name: name, CPUs: cpus})
+		offline := o.Topology.Siblings(cpus).And(o.Topology.Offline())
+		list = append(list, Device{Name: name, CPUs: cpus, Offline: offline})
 	}
 	return list
 }
@@ -192,7 +195,7 @@ func (o *Options) attributes(d *Device) map[resourceapi.QualifiedName]resourceap
 	}
 	count := int64(len(cores))
 	a["smt"], a["cores"] = resourceapi.DeviceAttribute{BoolValue: &smt}, resourceapi.DeviceAttribute{IntValue: &count}
-	healthy := o.healthy(d)
+	healthy := d.Offline.IsEmpty()
 	a["healthy"] = resourceapi.DeviceAttribute{BoolValue: &healthy}
 	switch roots := o.rootsOf(d); {
 	case len(roots) > 0 && o.Lists:
@@ -215,12 +218,6 @@ func (o *Options) common(d *Device, of func(topology.CPU) int) (value int, ok bo
 		value = n
 	}
 	return value, value >= 0
-}
-
-// healthy reports whether no sibling of the device's CPUs is offline.
-func (o *Options) healthy(d *Device) bool {
-	siblings, offline := o.Topology.Siblings(d.CPUs), o.Topology.Offline()
-	return !siblings.Intersects(&offline)
 }
 
 // rootsOf are the PCIe roots near a device. A root that is equally near to all CPUs of several NUMA nodes does not say

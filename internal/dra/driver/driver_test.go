@@ -247,7 +247,8 @@ func TestAsKubeletDoes(t *testing.T) {
 	info, err := registry.GetInfo(t.Context(), &registration.InfoRequest{}, grpc.WaitForReady(true))
 	if err != nil || info.GetType() != "DRAPlugin" || info.GetName() != "cpu.quietcore.dev" ||
 		info.GetEndpoint() != w.driver.claimsSocket() ||
-		!slices.Equal(info.GetSupportedVersions(), []string{"v1.DRAPlugin"}) {
+		!slices.Equal(info.GetSupportedVersions(), []string{"v1.DRAPlugin", "v1.DRAResourceHealth",
+			"v1alpha1.DRAResourceHealth"}) {
 		t.Fatalf("%v, %v", info, err)
 	}
 	if _, err := registry.NotifyRegistrationStatus(t.Context(),

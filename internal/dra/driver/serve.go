@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"google.golang.org/grpc"
+	health "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	oldhealth "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -68,7 +70,8 @@ type registrar struct {
 func (r registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return &registration.PluginInfo{
 		Type: registration.DRAPlugin, Name: dra.DriverName, Endpoint: r.d.claimsSocket(),
-		SupportedVersions: []string{drapb.DRAPluginService},
+		SupportedVersions: []string{drapb.DRAPluginService, health.DRAResourceHealthService,
+			oldhealth.DRAResourceHealthService},
 	}, nil
 }
 
@@ -95,6 +98,7 @@ func (d *Driver) serve(ctx context.Context) error {
 	p := newPublisher(d)
 	own := grpc.NewServer()
 	drapb.RegisterDRAPluginServer(own, claims{d: d})
+	registerHealth(own, d)
 	register := grpc.NewServer()
 	registration.RegisterRegistrationServer(register, registrar{d: d, wiped: p.look})
 	if err := os.MkdirAll(d.o.PluginDir, 0o750); err != nil {
