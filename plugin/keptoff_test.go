@@ -145,3 +145,58 @@ func TestRestoreUndoesAPoolMove(t *testing.T) {
 		t.Errorf("best effort's slice has %s, %v", e.CPUs, err)
 	}
 }
+
+// One pod leaves, and no other: also where its daemon is killed, the next one lets it back, and so does the undoing.
+func TestAMoveOfOnePod(t *testing.T) {
+	begin := func() *world {
+		w := newWorld(t)
+		w.begin(newDoom("", 0))
+		for _, s := range []step{doRun(lsr("victim", 2000)), doRun(burstable("web")), doRun(bestEffort("low")),
+			doRun(noisy("noisy"))} {
+			s.do(w)
+			w.rest()
+		}
+		for _, pod := range []spec{bestEffort("low"), noisy("noisy")} {
+			if err := w.submit(policy.BEKeptOff{Victim: "victim-main", CPUs: setOf(t, "0-7"), For: moveTerm,
+				Pod: pod.uid(), Least: 2}); err != nil {
+				t.Fatal(err)
+			}
+			w.rest()
+			if got := w.on(pod.name + "-main"); got != "8-15" {
+				t.Errorf("%s runs on %s, want 8-15", pod.name, got)
+			}
+			if pod.name == "low" && w.on("noisy-main") != poolBefore {
+				t.Errorf("noisy runs on %s, and was not moved", w.on("noisy-main"))
+			}
+		}
+		return w
+	}
+	w := begin()
+	if err := w.submit(policy.BEKeptOff{Victim: "victim-main", Pod: noisy("noisy").uid()}); err != nil {
+		t.Fatal(err)
+	}
+	w.rest()
+	if got := w.on("noisy-main"); got != poolBefore {
+		t.Errorf("taken back, noisy runs on %s, want %s", got, poolBefore)
+	}
+	w.murder()
+	w.begin(newDoom("", 0))
+	w.collect()
+	w.rest()
+	w.pool(poolBefore, "with the next daemon")
+	w.sound()
+	w = begin()
+	doWait(moveTerm).do(w)
+	w.rest()
+	w.pool(poolBefore, "at its end")
+	w = begin()
+	w.murder()
+	if _, err := Restore(short(t), w.options(), policy.KubeletState{PolicyName: "none"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"low-main", "noisy-main"} {
+		if got := w.on(id); got != poolBefore {
+			t.Errorf("%s runs on %s after the undoing, want %s", id, got, poolBefore)
+		}
+	}
+}

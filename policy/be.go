@@ -15,11 +15,19 @@ type beLimits struct {
 	grouped    bool               // pods outside of the best-effort slice are part of it
 	parts      map[string]int64   // their parts, by pod UID; never modified
 	keptOff    map[string]keptOff // by victim
+	away       map[string]away    // pods that are kept off CPUs, by UID
 }
 
 type keptOff struct {
 	cpus  cpuset.Set
 	until time.Time
+}
+
+// away is a pod that is kept off the CPUs around a victim.
+type away struct {
+	keptOff
+	victim string
+	least  int // CPUs that it needs elsewhere
 }
 
 // suppress records how much of its pool best effort may still use.
@@ -83,6 +91,9 @@ func (m *Machine) judgeKeepOff(now time.Time, e BEKeptOff) *Refusal {
 	if e.ends() {
 		return nil
 	}
+	if e.Pod != "" {
+		return m.judgePodOff(&e)
+	}
 	off := m.offLimits(now, e.Victim).Or(e.CPUs)
 	left, floor := m.pools.BEWhole.Minus(off), m.beFloor()
 	if !m.be.suppressed.IsEmpty() {
@@ -99,6 +110,10 @@ func (e *BEKeptOff) ends() bool { return e.For == 0 || e.CPUs.IsEmpty() }
 
 // keepOff moves best effort off the CPUs around a victim, the mildest action for it, or ends that.
 func (m *Machine) keepOff(now time.Time, e BEKeptOff) {
+	if e.Pod != "" {
+		m.keepPodOff(now, &e)
+		return
+	}
 	if e.ends() {
 		if _, ok := m.be.keptOff[e.Victim]; ok {
 			delete(m.be.keptOff, e.Victim)
@@ -135,6 +150,11 @@ func (m *Machine) expireKeptOff(now time.Time) {
 	}
 	if changed {
 		m.recompute()
+	}
+	for _, uid := range sortedKeys(m.be.away) {
+		if !now.Before(m.be.away[uid].until) {
+			m.letBack(uid)
+		}
 	}
 }
 

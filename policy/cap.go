@@ -77,6 +77,9 @@ func (m *Machine) endLimits() {
 		}
 	}
 	m.suppress(BESuppressed{})
+	for _, uid := range sortedKeys(m.be.away) {
+		m.letBack(uid)
+	}
 	if len(m.be.keptOff) > 0 {
 		m.be.keptOff = nil
 		m.recompute()

@@ -295,6 +295,10 @@ type BEKeptOff struct {
 	Victim string        `json:"victim"`
 	CPUs   cpuset.Set    `json:"cpus"`
 	For    time.Duration `json:"for"`
+	// Pod is the UID of the only pod that is kept off them; empty: all of best effort. It keeps to those CPUs of its
+	// pool that nobody owns, while they are at least Least.
+	Pod   string `json:"pod,omitempty"`
+	Least int    `json:"least,omitempty"`
 }
 
 // Released ends every cap, and whatever keeps best effort off CPUs of its pool.

@@ -434,6 +434,10 @@ func (m *Machine) explain(p *pod) {
 	case p.in.unmanaged:
 		p.why = fmt.Sprintf("annotation %s is false: it is left alone inside the pool of its Kubernetes class",
 			AnnManaged)
+	case p.in.class == BE && m.poolAway(p).isPart():
+		k := m.be.away[p.ref.UID]
+		p.why = fmt.Sprintf("BE: moved off CPUs %s, around a container that it disturbs, to the others that no pod "+
+			"owns", k.cpus)
 	case p.in.class == BE:
 		p.why = "BE: may run on every CPU that no LSE pod owns"
 	case p.in.class == SYSTEM:

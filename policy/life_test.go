@@ -135,13 +135,17 @@ func (l *life) checkPools(t rapid.TB, s *Snapshot) {
 		if !part {
 			continue
 		}
-		nodes, err := cpuset.Parse(text)
+		off, isOff := strings.CutPrefix(text, "-")
+		named, err := cpuset.Parse(off)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := whole[PoolKind(kind)].And(cpusOn(l.m.topo, &nodes)); cpus != want || l.mirror.members(id) == 0 {
-			t.Fatalf("pool %s with %d members has %s, its NUMA nodes have %s of it", id, l.mirror.members(id), cpus,
-				want)
+		want := whole[PoolKind(kind)].And(cpusOn(l.m.topo, &named))
+		if isOff {
+			want = whole[PoolKind(kind)].And(whole[PoolShared]).Minus(named)
+		}
+		if cpus != want || l.mirror.members(id) == 0 {
+			t.Fatalf("pool %s with %d members has %s, want %s", id, l.mirror.members(id), cpus, want)
 		}
 	}
 }
@@ -1153,6 +1157,24 @@ func TestRandomLives(t *testing.T) {
 					For: time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second,
 				})
 			},
+			"keep one off": func(t *rapid.T) {
+				e := BEKeptOff{Victim: "a", CPUs: l.someCPUs(t, "around it"),
+					Least: rapid.IntRange(0, 3).Draw(t, "least"), Pod: "never heard of",
+					For: time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second}
+				if c, ok := l.someContainer(t); ok {
+					e.Pod = l.m.containers[c.ID].pod.ref.UID
+				}
+				if l.step(t, e) != nil || e.ends() {
+					return
+				}
+				s := l.m.Snapshot()
+				for _, c := range s.Containers {
+					if on := s.CPUs(c); c.PodUID == e.Pod && (on.Intersects(&e.CPUs) || on.Intersects(&s.Exclusive) ||
+						!on.SubsetOf(&s.BE) || on.Count() < max(e.Least, 1)) {
+						t.Fatalf("%s is kept off %s and runs on %s", c.ID, e.CPUs, on)
+					}
+				}
+			},
 			"time": func(t *rapid.T) {
 				l.now = l.now.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second)
 				_ = l.step(t, Tick{})
@@ -1240,6 +1262,9 @@ func (l *life) restart(t rapid.TB) {
 	_ = l.step(t, BESuppressed{}) // what limits best effort is found anew
 	for _, victim := range []string{"a", "b"} {
 		_ = l.step(t, BEKeptOff{Victim: victim})
+	}
+	for uid := range l.m.pods {
+		_ = l.step(t, BEKeptOff{Victim: "a", Pod: uid})
 	}
 	before, asked := describe(l.m.Snapshot()), l.asked()
 	checkpoint := l.m.Checkpoint()

@@ -261,6 +261,7 @@ func (m *Machine) dropPod(p *pod) {
 	m.releaseAll(p)
 	m.leavePool(p)
 	delete(m.bound, p.ref.UID)
+	delete(m.be.away, p.ref.UID)
 	delete(m.unread, p.ref.UID)
 	m.stopWaiting(p)
 	delete(m.overruled, p.ref.UID)
@@ -468,7 +469,7 @@ func (m *Machine) nearNodes(p *pod, name string, n Need) *cpuset.Set {
 			}
 		}
 		nodes = m.topo.NodesOf(own)
-	case n.Pool.isPart():
+	case n.Pool.isPart() && n.Pool.Kind() == PoolShared:
 		nodes = *p.nodes
 	default:
 		return nil

@@ -75,6 +75,7 @@ func (m *Machine) recompute() {
 	m.derive()
 	m.rescue()
 	m.rebind()
+	m.followAway()
 	for _, u := range m.used.list {
 		m.setPool(u)
 	}
@@ -238,6 +239,8 @@ func (m *Machine) needOf(p *pod, name string) (Need, PoolKind) {
 	switch {
 	case p.in.unmanaged:
 		return Need{Pool: pool.ID()}, PoolUnmanaged
+	case pool == PoolBE:
+		return Need{Pool: m.poolAway(p)}, pool
 	case pool != PoolShared || p.nodes == nil:
 		return Need{Pool: pool.ID()}, pool
 	}

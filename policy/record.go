@@ -266,6 +266,11 @@ func (m *Machine) baseRecords(at time.Time) []Record {
 		k := m.be.keptOff[victim]
 		events = append(events, BEKeptOff{Victim: victim, CPUs: k.cpus, For: k.until.Sub(at)})
 	}
+	for _, uid := range sortedKeys(m.be.away) {
+		k := m.be.away[uid]
+		events = append(events, BEKeptOff{Victim: k.victim, CPUs: k.cpus, For: k.until.Sub(at), Pod: uid,
+			Least: k.least})
+	}
 	for _, e := range events {
 		r, _ := RecordOf(at, e)
 		all = append(all, r)

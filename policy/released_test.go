@@ -18,6 +18,7 @@ func TestReleasedEndsEveryLimit(t *testing.T) {
 		CapVerdict{ID: "batch", Milli: 100, For: time.Hour},
 		BESuppressed{CPUs: cpus(t, "4-15"), QuotaMilli: 500},
 		BEKeptOff{Victim: "web", CPUs: cpus(t, "0-7"), For: time.Hour},
+		BEKeptOff{Victim: "web", CPUs: cpus(t, "0-11"), For: time.Hour, Pod: p.UID},
 	}
 	for _, e := range events {
 		if _, err := m.Step(now, e); err != nil {
@@ -31,6 +32,9 @@ func TestReleasedEndsEveryLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := m.Snapshot()
+	if on := s.CPUs(s.Containers[0]); on != s.BE {
+		t.Errorf("it runs on %s, and best effort has %s", on, s.BE)
+	}
 	if s.BE != s.BEWhole || len(m.Caps()) != 0 || s.Containers[0].CapMilli != 0 {
 		t.Errorf("best effort has %s of %s, and there are %d caps", s.BE, s.BEWhole, len(m.Caps()))
 	}

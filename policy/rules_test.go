@@ -787,6 +787,8 @@ func TestARecordBeginsWithTheLimitsInForce(t *testing.T) {
 		{BESuppressed{CPUs: cpus(t, "0-7")}, BEKeptOff{Victim: "a-main", CPUs: cpus(t, "0-3"), For: time.Minute},
 			BEKeptOff{Victim: "b", CPUs: cpus(t, "5"), For: time.Hour}},
 		{CapVerdict{ID: "a-main", Milli: 100, For: time.Minute}},
+		{PodRun{Pod: bestEffort("b", 0)},
+			BEKeptOff{Victim: "v", CPUs: cpus(t, "0-1"), For: time.Minute, Pod: "b", Least: 2}},
 	} {
 		m := small(t, Config{})
 		told(t, m, PodRun{Pod: p})

@@ -8,7 +8,7 @@ import (
 )
 
 // PoolID names a pool in decisions: "shared", or "shared@0,2" for the part of the shared pool on
-// these NUMA nodes.
+// these NUMA nodes, or "be@-0-7" for the part of best effort's that lies off CPUs 0-7 and that nobody owns.
 type PoolID string
 
 // ID is the name of a whole pool.
@@ -16,6 +16,9 @@ func (k PoolKind) ID() PoolID { return PoolID(k) }
 
 // on is the name of the part of a pool that lies on NUMA nodes.
 func (k PoolKind) on(nodes *cpuset.Set) PoolID { return PoolID(string(k) + "@" + nodes.String()) }
+
+// without is the name of the part of a pool that lies off CPUs.
+func (k PoolKind) without(cpus *cpuset.Set) PoolID { return PoolID(string(k) + "@-" + cpus.String()) }
 
 // Kind is the pool itself, or the pool that this is a part of.
 func (id PoolID) Kind() PoolKind {
@@ -28,7 +31,8 @@ func (id PoolID) isPart() bool { return strings.Contains(string(id), "@") }
 // usedPool is a pool that decisions may refer to.
 type usedPool struct {
 	id    PoolID
-	nodes *cpuset.Set // NUMA node IDs; nil: the whole pool
+	nodes *cpuset.Set // NUMA node IDs; nil: on any
+	off   *cpuset.Set // CPUs that it lies off; nil: off none
 	// members counts the pods in it. A whole pool counts one more, for kubelet's slices.
 	members int
 	cpus    cpuset.Set
@@ -63,7 +67,7 @@ func (u *usedPools) find(id PoolID) *usedPool {
 func (u *usedPools) parts() map[PoolID]cpuset.Set {
 	var parts map[PoolID]cpuset.Set
 	for _, p := range u.list {
-		if p.nodes == nil {
+		if !p.id.isPart() {
 			continue
 		}
 		if parts == nil {
@@ -104,6 +108,9 @@ func (m *Machine) setPool(u *usedPool) {
 	if u.nodes != nil {
 		cpus = cpus.And(cpusOn(m.topo, u.nodes))
 	}
+	if u.off != nil {
+		cpus = m.leftOff(u.off)
+	}
 	if u.id == PoolBE.ID() {
 		quota = m.be.sliceQuota()
 	}
@@ -111,7 +118,7 @@ func (m *Machine) setPool(u *usedPool) {
 		return
 	}
 	u.cpus, u.quota = cpus, quota
-	m.views.partsStale = m.views.partsStale || u.nodes != nil
+	m.views.partsStale = m.views.partsStale || u.id.isPart()
 	if cpus.IsEmpty() {
 		m.used.stale = true
 		return
@@ -133,6 +140,10 @@ func (m *Machine) enterPool(p *pod, id PoolID) {
 	u := m.used.find(id)
 	if u == nil {
 		u = &usedPool{id: id, nodes: p.nodes}
+		if id.Kind() == PoolBE {
+			off := m.be.away[p.ref.UID].cpus
+			u.nodes, u.off = nil, &off
+		}
 		m.used.list = append(m.used.list, u)
 	}
 	if u.members++; !u.decided {
@@ -157,7 +168,7 @@ func (m *Machine) dropPools() {
 	m.used.list = slices.DeleteFunc(m.used.list, func(u *usedPool) bool {
 		if u.decided && (u.members == 0 || u.cpus.IsEmpty()) {
 			u.decided = false
-			m.views.partsStale = m.views.partsStale || u.nodes != nil
+			m.views.partsStale = m.views.partsStale || u.id.isPart()
 			m.decide(DropPool{ID: u.id})
 		}
 		return u.members == 0

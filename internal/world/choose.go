@@ -134,6 +134,7 @@ func (w *World) offerDaemon(add offer) {
 	for _, p := range n.pods {
 		if p.isBE() && p.parts[0].is(running) {
 			add(1, "cap", p.Name, "")
+			add(1, "away", p.Name, "0-3")
 		}
 	}
 	add(1, "suppress", "0-3", "")
@@ -248,7 +249,7 @@ func (w *World) act(c Choice) bool {
 		return err == nil
 	case "start", "kill", "clock", "lose", "connect", "disconnect":
 		return w.daemon(c)
-	case "tick", "audit", "vanish", "cap", "suppress":
+	case "tick", "audit", "vanish", "cap", "away", "suppress":
 		return w.alive && w.event(c)
 	}
 	return w.setFault(c)
@@ -465,6 +466,13 @@ func (w *World) event(c Choice) bool {
 			return false
 		}
 		r = &Request{Kind: Happened, Event: policy.CapVerdict{ID: p.parts[0].ctr.ID, Milli: 100, For: time.Minute}}
+	case "away":
+		off, err := cpuset.Parse(c.How)
+		if err != nil {
+			return false
+		}
+		r = &Request{Kind: Happened, Event: policy.BEKeptOff{Victim: "victim", CPUs: off, For: time.Minute,
+			Pod: (&Pod{Name: c.What}).UID()}}
 	case "suppress":
 		var cpus cpuset.Set
 		if c.What != "none" {

@@ -237,7 +237,7 @@ func (w *writer) setPod(d policy.SetPod, found observations) {
 		return
 	}
 	w.putSlice(s.path)
-	w.setForeign(s, d.Need.Own != nil || d.Need.Pool != policy.PoolBE.ID())
+	w.setForeign(s, d.Need.Own != nil || d.Need.Pool.Kind() != policy.PoolBE)
 	if err := w.tree.PutPod(cgroup.Pod{ID: d.Pod.UID, Path: s.path, Need: w.needNow(s.path, !first, d.Need, d),
 		Mems: memsOf(d.Mems)}); err != nil {
 		w.c.o.Log.Error("pod has no usable cgroup and only its containers' replies pin it", "pod", s.name, "err", err)
