@@ -18,11 +18,8 @@ type Container struct {
 	Name      string
 	// Job names the container's work. The containers of a job do the same, so they
 	// share what is normal.
-	Job string
-	// PodClass is the pod's class: LSE, LSR, LS, BE or SYSTEM. Class is the detector's
-	// class.
-	PodClass string
-	Class    Class
+	Job      string
+	PodClass string // LSE, LSR, LS, BE or SYSTEM
 	Claims   string // of CPUs, that it has, as the policy names them; empty: none
 	Cgroup   string // path below the counted hierarchy; empty: unknown
 	Place    Place
@@ -31,6 +28,7 @@ type Container struct {
 	Platform string
 	// LimitMilli is the container's own CPU limit; 0: none. A cap never raises it.
 	LimitMilli int64
+	Class      Class // the detector's
 	Capping    Capping
 	// MovablePool says, of a victim, that the BE pool can leave its L3 domains.
 	MovablePool bool
@@ -128,6 +126,17 @@ func (c Class) InPool() bool { return c == Batch || c == BE }
 type Place struct {
 	CPUs              *cpuset.Set // nil: unknown
 	Cores, L3s, Nodes Domains
+	// Rooms are where best effort may be moved for the sake of who runs here; nil: nowhere.
+	Rooms *Rooms
+}
+
+// Rooms have the farthest first. One with nothing left is none.
+type Rooms [2]Room
+
+// Room is what best effort's pool has off some CPUs.
+type Room struct {
+	Off  cpuset.Set
+	Left int // CPUs of the pool off them that nobody owns
 }
 
 // Domains is a set of cores, L3 domains or NUMA nodes that a container runs on. Numbers

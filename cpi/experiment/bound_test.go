@@ -77,6 +77,8 @@ const (
 	// guilty is no innocent's world: it follows what a job does. It shows that verdicts are
 	// counted.
 	guilty innocentWorld = "guilty"
+	// clinging is guilty wherever it runs.
+	clinging innocentWorld = "clinging"
 )
 
 // minute plays a minute and throws the coins of what follows: a window of it or, while the
@@ -137,8 +139,11 @@ func (w *innocents) sample(kind innocentWorld, n int) {
 	r := w.r
 	slow := 0.0
 	throttled, _ := w.d.Throttled("job0")
+	off, _ := w.d.MovedOff(w.jobs[0])
 	switch {
-	case kind == guilty:
+	case kind == clinging && off != nil && w.wants[0] > 1:
+		slow = 0.5
+	case kind == guilty, kind == clinging:
 		if w.wants[0] > 1 && !throttled && n > 60 {
 			slow = 0.5
 		}

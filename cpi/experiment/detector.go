@@ -30,6 +30,7 @@ const (
 	VerdictEvent  Kind = "verdict"  // Job disturbs Victim
 	GivenUpEvent  Kind = "given-up" // Job does not
 	ReleasedEvent Kind = "released" // a verdict ended
+	HardenedEvent Kind = "hardened" // Job is throttled by a quota: to move it did not help
 	ProbeEvent    Kind = "probe"    // throttle Job until Until: the coin of a test
 	CapEvent      Kind = "cap"      // throttle Job until Until or an uncap: a verdict
 	UncapEvent    Kind = "uncap"    // let Job go
@@ -54,6 +55,7 @@ type Event struct {
 	Suspects  []Suspect
 	Job       string // the suspect
 	Throttles []Throttle
+	Off       *cpi.Room // of a cap: what Job keeps off, in place of Throttles' quotas
 	Until     time.Time
 	Normal    Normal
 	E         float64

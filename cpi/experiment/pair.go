@@ -61,6 +61,7 @@ type streaks struct {
 	well    int // without disturbance beside the busy suspect
 	useless int // throttled in a row, without help
 	served  int // active, of the term
+	move    move
 }
 
 // arm is how the victim was in the active windows of one side of the coin.
@@ -199,6 +200,7 @@ func (p *pair) note(c *coin, r float64, thr float64) {
 	if !c.On || math.IsNaN(r) {
 		return
 	}
+	p.move.note(r > thr)
 	if r > uselessAbove*p.effect.disturbed {
 		p.useless++
 	} else {
@@ -226,6 +228,7 @@ func (d *Detector) step(p *pair) (kind Kind, why string) {
 		case p.proc.sure(d.bank) >= t:
 			p.stage, p.term, p.served, p.useless = Verdict, 0, 0, 0
 			p.pace.slow = d.bank.block > 0 && p.proc.slow(d.bank)
+			d.tryMove(p)
 			return VerdictEvent, fmt.Sprintf("e-value %.0f, %.0f is a verdict", p.proc.sure(d.bank), t)
 		case p.proc.best(d.bank) < giveUpBelow:
 			d.giveUp(p)
@@ -235,6 +238,12 @@ func (d *Detector) step(p *pair) (kind Kind, why string) {
 		}
 	case Verdict:
 		p.proc.bound(d.bank, boundFactor*t)
+		if p.move.on {
+			if why := d.moveFails(p); why != "" {
+				d.harden(p)
+				return HardenedEvent, why
+			}
+		}
 		switch {
 		case e < t/undoShare:
 			p.stage = Testing

@@ -51,6 +51,8 @@ type PairState struct {
 	Rest      int64   `json:"rest,omitempty"`
 	Until     int64   `json:"until,omitempty"`
 	Term      int     `json:"term,omitempty"`
+	// Moved says that a verdict moves the suspect. Process is then what led to the verdict.
+	Moved bool `json:"moved,omitempty"`
 }
 
 // AccuserState is what an accuser has left.
@@ -73,7 +75,11 @@ func (d *Detector) Save() State {
 		return cmp.Or(compare(a.Job, b.Job), compare(a.Platform, b.Platform))
 	})
 	for _, p := range d.order {
-		s.Pairs = append(s.Pairs, PairState{PairKey: p.key, Stage: p.stage, Process: p.proc, Accuser: p.accuser,
+		proc := &p.proc
+		if p.move.on {
+			proc = p.move.guilt
+		}
+		s.Pairs = append(s.Pairs, PairState{PairKey: p.key, Stage: p.stage, Process: *proc, Moved: p.move.on, Accuser: p.accuser,
 			Disturbed: p.effect.disturbed, SD: p.effect.sd, Spent: p.spent, Reached: p.reached, Rest: p.rest,
 			Until: p.times.until, Term: min(p.term, savedTerms-1)})
 	}
@@ -141,6 +147,10 @@ func (d *Detector) restorePair(s *PairState) {
 		// Of the window that was under way nobody knows what was in force, and of those before it
 		// what they were to be compared with.
 		p.proc.Coins[i] = coin{}
+	}
+	if s.Moved && s.Stage == Verdict {
+		guilt := p.proc
+		p.move = move{on: true, guilt: &guilt}
 	}
 }
 

@@ -230,6 +230,7 @@ func (d *Detector) begin() {
 			s.measure(&d.work.prior)
 		}
 	}
+	d.hardenLost()
 	for _, p := range d.order {
 		// Coins whose effect is awaited are waited for, or it would depend on them which of them count.
 		if d.bank.span > 1 && (p.stage == Testing || p.stage == Verdict || p.pending(d.bank, d.tick)) {
@@ -295,7 +296,10 @@ func (d *Detector) Throw(coins []Thrown) []Event {
 // actuate what the coin of a suspect says.
 func (d *Detector) actuate(s *suspect) {
 	end := d.now.Add(d.next())
-	s.on = s.next
+	s.on, s.off = s.next, nil
+	if s.on && s.lead.move.on {
+		s.off = d.roomFor(s.lead)
+	}
 	switch {
 	case !s.on:
 		if s.until.After(d.now) {
@@ -314,8 +318,10 @@ func (d *Detector) actuate(s *suspect) {
 		s.until = d.now.Add(time.Duration(min(d.bank.terms[s.lead.term], longestTerm)) * d.cfg.Period)
 		s.told = d.protected(s.lead)
 		d.emit(Event{Kind: CapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: s.until,
-			E: s.lead.proc.e(d.bank), Why: fmt.Sprintf("disturbs, e-value %.3g", s.lead.proc.e(d.bank))})
-		d.countCap(s)
+			E: s.lead.proc.e(d.bank), Why: fmt.Sprintf("disturbs, e-value %.3g", s.lead.proc.e(d.bank)), Off: s.off})
+		if s.off == nil {
+			d.countCap(s)
+		}
 	}
 }
 
@@ -370,7 +376,7 @@ func (d *Detector) throttles(s *suspect) []Throttle {
 // the coin was thrown; 0: it is not.
 func (d *Detector) ThrottleOf(ref Ref) (milli int64, until time.Time) {
 	c := d.slotOf(ref)
-	if c == nil || !c.suspect.on {
+	if c == nil || !c.suspect.on || c.suspect.off != nil {
 		return 0, time.Time{}
 	}
 	if c.exempt() {

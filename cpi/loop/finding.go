@@ -36,6 +36,7 @@ type Finding struct {
 	Command detect.CommandKind
 	Target  *cpi.Container
 	Milli   int64
+	Off     string // of a move: the CPUs that Target alone leaves; empty: best effort as a whole
 	Until   time.Time
 	Outcome *detect.Outcome
 	Test    *Test // of a TestEvent and of a test's outcome
@@ -61,6 +62,7 @@ type Test struct {
 type Throttle struct {
 	Target, Victim *cpi.Container // Victim is nil where it has ended
 	Verdict        bool           // else it is a test
+	Moved          bool           // by a move off the CPUs around the victim, not by a quota
 	Why            string
 }
 
@@ -79,6 +81,8 @@ const (
 	ReasonTested       = "CPUTested"       // on the suspect
 	ReasonCapped       = "CPUCapped"       // on the antagonist
 	ReasonUncapped     = "CPUCapLifted"
+	ReasonAway         = "CPUMovedOff" // on the antagonist
+	ReasonBack         = "CPUMoveEnded"
 	ReasonMoved        = "BestEffortMoved" // on the victim
 	ReasonEviction     = "CPUEvictionWished"
 )
@@ -137,6 +141,11 @@ func (l *Loop) notify(f *Finding) {
 			f.Target.Name, f.Milli, f.Until.UTC().Format(time.TimeOnly), f.Victim, f.Why)
 	case f.Command == detect.DoUncap:
 		notice(f.Target, ReasonUncapped, "container %s is not limited any more: %s", f.Target.Name, f.Why)
+	case f.Command == detect.DoMove && f.Off != "":
+		notice(f.Target, ReasonAway, "container %s is moved off CPUs %s until %s for the sake of %s: %s", f.Target.Name,
+			f.Off, f.Until.UTC().Format(time.TimeOnly), f.Victim, f.Why)
+	case f.Command == detect.DoRestore && f.Target.Class.InPool():
+		notice(f.Target, ReasonBack, "container %s may use all CPUs of best effort again: %s", f.Target.Name, f.Why)
 	case f.Command == detect.DoMove:
 		notice(f.Victim, ReasonMoved, "best effort leaves the L3 domains of container %s until %s: %s",
 			f.Victim.Name, f.Until.UTC().Format(time.TimeOnly), f.Why)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -627,7 +628,7 @@ func TestViews(t *testing.T) {
 		if c.Class == policy.BE {
 			want.Class = cpi.BE
 		}
-		if *got != want || *got.Place.CPUs != s.CPUs(c) || got.PodUID == "" {
+		if !reflect.DeepEqual(*got, want) || *got.Place.CPUs != s.CPUs(c) || got.PodUID == "" {
 			t.Errorf("%s: %+v, want %+v", got, *got, want)
 		}
 	}

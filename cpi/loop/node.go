@@ -16,6 +16,9 @@ type View struct {
 	model   string
 	beFloor func(*policy.Snapshot) int
 	places  places
+	rooms   map[cpuset.Set]*cpi.Rooms // by a victim's CPUs, while the pools are these
+	pools   *policy.Pools
+	topo    *topology.Topology
 }
 
 // NewView makes a view for a machine with this CPU model. beFloor is how many CPUs the BE
@@ -55,6 +58,7 @@ func (v *View) container(s *policy.Snapshot, c *policy.ContainerView) *cpi.Conta
 	}
 	if out.Class.LatencySensitive() {
 		out.MovablePool = movable(s, at.CPUs, v.beFloor(s))
+		out.Place.Rooms = v.roomsOff(s, at.CPUs)
 	}
 	return out
 }
@@ -184,4 +188,27 @@ func shared(t *topology.Topology, a, b *cpuset.Set) string {
 func movable(s *policy.Snapshot, cpus *cpuset.Set, floor int) bool {
 	near := around(s.Topology, cpus)
 	return s.BE.Intersects(&near) && s.BE.Minus(near).Count() >= floor
+}
+
+// roomsOff lists where best effort may be moved for a victim: off its L3 domains, if the pool has several, and off its
+// cores. What it does not share with the victim anyway is no room.
+func (v *View) roomsOff(s *policy.Snapshot, cpus *cpuset.Set) *cpi.Rooms {
+	if v.pools != s.Pools || v.topo != s.Topology {
+		v.pools, v.topo, v.rooms = s.Pools, s.Topology, map[cpuset.Set]*cpi.Rooms{}
+	}
+	rooms, known := v.rooms[*cpus]
+	if known {
+		return rooms
+	}
+	for i, off := range [...]cpuset.Set{around(s.Topology, cpus), s.Topology.Siblings(*cpus)} {
+		left := s.BE.And(s.Shared).Minus(off)
+		if s.BE.Intersects(&off) && !left.IsEmpty() {
+			if rooms == nil {
+				rooms = &cpi.Rooms{}
+			}
+			rooms[i] = cpi.Room{Off: off, Left: left.Count()}
+		}
+	}
+	v.rooms[*cpus] = rooms
+	return rooms
 }

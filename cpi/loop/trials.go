@@ -23,8 +23,8 @@ type trials struct {
 	d       *experiment.Detector
 	period  time.Duration
 	refs    map[string]experiment.Ref // by container ID
-	inForce map[string]int64          // thousandths of a CPU that are left of a container, by ID
-	told    map[string]bool           // IDs of containers whose cap was reported, and not its end
+	inForce map[string]held           // by container ID
+	told    map[string]toldAction     // caps and moves that were reported, and not their end, by container ID
 	ended   map[string]string         // why a job's verdict ended in this window
 	core    bool                      // CPIs are in core cycles
 	began   time.Duration             // when the last window's interval began
@@ -33,9 +33,20 @@ type trials struct {
 	coins   []experiment.Thrown
 }
 
+// held is what a throttle leaves of a container: CPU, or the CPUs off those around the victim.
+type held struct {
+	milli int64 // thousandths of a CPU
+	moved bool
+}
+
+type toldAction struct {
+	ends detect.CommandKind
+	why  string // of an end that is known before the window's coins
+}
+
 func newTrials(l *Loop, d *experiment.Detector) *trials {
 	return &trials{l: l, d: d, period: l.o.Experiment.Period, refs: map[string]experiment.Ref{},
-		inForce: map[string]int64{}, told: map[string]bool{}, ended: map[string]string{}}
+		inForce: map[string]held{}, told: map[string]toldAction{}, ended: map[string]string{}}
 }
 
 // errNoSample says that a container is followed from its first sample on, so that of a
@@ -122,6 +133,13 @@ func (t *trials) reconcile(now time.Time, found map[string]*Finding) (orders []o
 	at := t.l.wall(now)(now)
 	for _, id := range slices.Sorted(maps.Keys(t.refs)) {
 		ended := t.uncapped(id, at)
+		switch f := found[id]; {
+		case f == nil:
+		case f.Command == detect.DoMove:
+			t.told[id] = toldAction{ends: detect.DoRestore}
+		default:
+			t.told[id] = toldAction{ends: detect.DoUncap}
+		}
 		from := len(orders)
 		if orders = t.enforce(orders, id, found[id]); ended == nil {
 			continue
@@ -135,20 +153,21 @@ func (t *trials) reconcile(now time.Time, found map[string]*Finding) (orders []o
 	return orders
 }
 
-// uncapped is the finding that a container's cap has ended; nil: there was none, or it has
+// uncapped is the finding that a container's cap or move has ended; nil: there was none, or it has
 // not.
 func (t *trials) uncapped(id string, at time.Time) *Finding {
 	target := t.d.Container(t.refs[id])
 	job := experiment.JobOf(target)
-	if on, verdict := t.d.Throttled(job); !t.told[id] || on && verdict {
+	told, is := t.told[id]
+	if on, verdict := t.d.Throttled(job); !is || on && verdict && told.why == "" {
 		return nil
 	}
 	delete(t.told, id)
 	why, over := t.ended[job]
 	if !over {
-		why = "for a window, to see whether the cap is still needed"
+		why = cmp.Or(told.why, "for a window, to see whether it is still needed")
 	}
-	return &Finding{Kind: detect.CommandEvent, Command: detect.DoUncap, At: at, Target: target, Why: why}
+	return &Finding{Kind: detect.CommandEvent, Command: told.ends, At: at, Target: target, Why: why}
 }
 
 // loosened is how much more a throttle has to leave before one in force is replaced. The
@@ -158,23 +177,40 @@ const loosened = 1.25
 func (t *trials) enforce(orders []order, id string, f *Finding) []order {
 	target := t.d.Container(t.refs[id])
 	milli, _ := t.d.ThrottleOf(t.refs[id])
+	off, least := t.d.MovedOff(t.refs[id])
 	had, is := t.inForce[id]
-	release := order{event: policy.CapReleased{ID: id}, target: target}
+	if is && had.moved != (off != nil) || is && off == nil && milli == 0 {
+		orders = append(orders, order{event: had.release(target), target: target})
+		delete(t.inForce, id)
+		is = false
+	}
 	switch {
-	case milli > 0:
-		if is && float64(milli) > loosened*float64(had) {
-			orders = append(orders, release)
-		} else if is {
-			milli = min(milli, had)
+	case off != nil:
+		t.inForce[id] = held{moved: true}
+		victim := target.ID
+		if v := t.victimOf(experiment.JobOf(target)); v != nil {
+			victim = v.ID
 		}
-		t.inForce[id] = milli
+		return append(orders, order{event: policy.BEKeptOff{Victim: victim, Pod: target.PodUID, CPUs: *off,
+			Least: least, For: 2 * t.period}, target: target, finding: f})
+	case milli > 0:
+		if is && float64(milli) > loosened*float64(had.milli) {
+			orders = append(orders, order{event: had.release(target), target: target})
+		} else if is {
+			milli = min(milli, had.milli)
+		}
+		t.inForce[id] = held{milli: milli}
 		return append(orders, order{event: policy.CapVerdict{ID: id, Milli: milli, For: 2 * t.period}, target: target,
 			finding: f})
-	case is:
-		delete(t.inForce, id)
-		return append(orders, release)
 	}
 	return orders
+}
+
+func (h *held) release(target *cpi.Container) policy.Event {
+	if h.moved {
+		return policy.BEKeptOff{Victim: target.ID, Pod: target.PodUID}
+	}
+	return policy.CapReleased{ID: target.ID}
 }
 
 // looksPerPeriod is how often containers of throttled jobs are looked for that were
@@ -207,11 +243,19 @@ func (t *trials) tick(now time.Time) (orders []order) {
 
 func (t *trials) refuse(o *order, now time.Time, why string) {
 	delete(t.inForce, o.target.ID)
-	if _, capped := o.event.(policy.CapVerdict); !capped || !t.d.Refuse(experiment.JobOf(o.target)) {
+	kind, news := detect.DoCap, false
+	switch e := o.event.(type) {
+	case policy.CapVerdict:
+		news = t.d.Refuse(experiment.JobOf(o.target))
+	case policy.BEKeptOff:
+		kind, news = detect.DoMove, e.For > 0 && t.d.RefuseMove(experiment.JobOf(o.target))
+		delete(t.told, o.target.ID)
+	}
+	if !news {
 		return
 	}
 	f := &Finding{Kind: detect.OutcomeEvent, At: t.l.wall(now)(now), Target: o.target, Why: why,
-		Outcome: &detect.Outcome{Kind: detect.DoCap, Result: detect.Refused, Why: why}}
+		Outcome: &detect.Outcome{Kind: kind, Result: detect.Refused, Why: why}}
 	if f.Victim = t.victimOf(experiment.JobOf(o.target)); f.Victim != nil {
 		t.l.report(f)
 	}
@@ -238,6 +282,12 @@ func (t *trials) throttles(time.Time) (list []Throttle) {
 		default:
 			one.Why = fmt.Sprintf("it is tested whether it disturbs %s: throttled in this window by a coin that says "+
 				"so with probability %.2g; e-value %.3g so far, %.0f is a verdict", c.Pair.Victim, c.P, test.E, least)
+		}
+		if one.Moved = t.inForce[id].moved; one.Moved {
+			off, _ := t.d.MovedOff(t.refs[id])
+			one.Why = fmt.Sprintf("off CPUs %s around %s, in place of a quota: %s", off, c.Pair.Victim, one.Why)
+		} else {
+			one.Why = fmt.Sprintf("to a quota of %g CPUs: %s", float64(t.inForce[id].milli)/1000, one.Why)
 		}
 		list = append(list, one)
 	}
@@ -367,6 +417,14 @@ func (t *trials) handle(events []experiment.Event, now time.Time, found map[stri
 			t.outcome(f, e, detect.Failure)
 		case experiment.ReleasedEvent:
 			t.ended[e.Job] = e.Why
+		case experiment.HardenedEvent:
+			for _, ref := range t.d.Containers(e.Job) {
+				id := t.d.Container(ref).ID
+				if told, is := t.told[id]; is && told.ends == detect.DoRestore {
+					told.why = e.Why
+					t.told[id] = told
+				}
+			}
 		case experiment.CapEvent, experiment.EvictEvent:
 			t.commands(f, e, at, found)
 		case experiment.ProbeEvent, experiment.UncapEvent: // the coins are reported, and what they end
@@ -436,7 +494,9 @@ func (t *trials) commands(f *Finding, e *experiment.Event, at func(time.Time) ti
 			t.l.report(&one)
 			continue
 		}
-		one.Command, one.Milli, one.Until = detect.DoCap, th.Milli, at(e.Until)
-		t.told[one.Target.ID], found[one.Target.ID] = true, &one
+		one.Until, found[one.Target.ID] = at(e.Until), &one
+		if one.Command, one.Milli = detect.DoCap, th.Milli; e.Off != nil {
+			one.Command, one.Milli, one.Off = detect.DoMove, 0, e.Off.Off.String()
+		}
 	}
 }

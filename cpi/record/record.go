@@ -223,8 +223,8 @@ func (r *Recorder) recordCommand(f *loop.Finding) {
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Cap, Subject: target, Milli: f.Milli,
 			From: f.At, Until: f.Until})
 	case detect.DoMove:
-		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Move, Subject: target, From: f.At,
-			Until: f.Until})
+		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Move, Subject: target, Off: f.Off,
+			From: f.At, Until: f.Until})
 	case detect.DoEvict:
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Evict, Subject: target, From: f.At, Ended: f.At})
 	}

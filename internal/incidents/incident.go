@@ -127,6 +127,7 @@ type Action struct {
 	Kind     string    `json:"kind"` // cap, move or evict
 	Subject  Subject   `json:"subject"`
 	Milli    int64     `json:"milli,omitempty"` // thousandths of a CPU
+	Off      string    `json:"off,omitempty"`   // CPUs that Subject alone was moved off; empty: best effort as a whole
 	From     time.Time `json:"from"`
 	Until    time.Time `json:"until,omitzero"`
 	Ended    time.Time `json:"ended,omitzero"`
