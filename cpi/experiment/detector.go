@@ -75,6 +75,8 @@ type Counters struct {
 	Samples, Outliers, Anomalies, Analyses uint64
 	// Tests that were begun, and those of them that ever reached the threshold.
 	Tests, Verdicts uint64
+	// Moves are verdicts that moved the suspect in place of a quota, and Hardened those of them that ended in one.
+	Moves, Hardened uint64
 	// Dropped counts samples that cannot be.
 	Dropped uint64
 	// Unjudged counts samples of victims whose job has no line yet.

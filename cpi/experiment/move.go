@@ -3,6 +3,7 @@ package experiment
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/quietcore/quietcore/cpi"
 	"github.com/quietcore/quietcore/cpuset"
@@ -25,6 +26,7 @@ func (d *Detector) tryMove(p *pair) {
 	if d.roomFor(p) != nil && d.alone(p) {
 		guilt := p.proc
 		p.move = move{on: true, guilt: &guilt}
+		d.counts.Moves++
 	}
 }
 
@@ -96,6 +98,7 @@ func (d *Detector) moveFails(p *pair) string {
 // harden a verdict: from now on a quota throttles the suspect, with the evidence that there was before
 // it was moved.
 func (d *Detector) harden(p *pair) {
+	d.counts.Hardened++
 	p.proc, p.move = *p.move.guilt, move{}
 	for i := range p.proc.Coins {
 		p.proc.Coins[i] = coin{}
@@ -139,6 +142,14 @@ func (d *Detector) RefuseMove(job string) bool {
 	d.harden(s.lead)
 	s.off = nil
 	return true
+}
+
+// Until is when what throttles a container, or moves it, ends unless its coins say otherwise.
+func (d *Detector) Until(ref Ref) (until time.Time) {
+	if c := d.slotOf(ref); c != nil && c.suspect.on {
+		until = c.suspect.until
+	}
+	return until
 }
 
 // MovedOff are the CPUs that a container is kept off now, and how many others it needs; nil: none.

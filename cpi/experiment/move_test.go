@@ -83,8 +83,8 @@ func TestTheGentlestThatWorks(t *testing.T) {
 	}
 }
 
-// TestAMoveCostsNoEvidence: what had been won against the suspect is there again with the quota, also after a restart in
-// between, and who is refused a move gets the quota at once.
+// TestAMoveCostsNoEvidence: what had been won against the suspect is there again with the quota, also after a restart
+// in between, and who is refused a move gets the quota at once.
 func TestAMoveCostsNoEvidence(t *testing.T) {
 	key := PairKey{Victim: "victim", Suspect: "job0"}
 	moved := func() (*innocents, int) {

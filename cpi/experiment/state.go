@@ -79,7 +79,8 @@ func (d *Detector) Save() State {
 		if p.move.on {
 			proc = p.move.guilt
 		}
-		s.Pairs = append(s.Pairs, PairState{PairKey: p.key, Stage: p.stage, Process: *proc, Moved: p.move.on, Accuser: p.accuser,
+		s.Pairs = append(s.Pairs, PairState{PairKey: p.key, Stage: p.stage, Process: *proc, Moved: p.move.on,
+			Accuser:   p.accuser,
 			Disturbed: p.effect.disturbed, SD: p.effect.sd, Spent: p.spent, Reached: p.reached, Rest: p.rest,
 			Until: p.times.until, Term: min(p.term, savedTerms-1)})
 	}

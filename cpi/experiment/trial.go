@@ -376,10 +376,7 @@ func (d *Detector) throttles(s *suspect) []Throttle {
 // the coin was thrown; 0: it is not.
 func (d *Detector) ThrottleOf(ref Ref) (milli int64, until time.Time) {
 	c := d.slotOf(ref)
-	if c == nil || !c.suspect.on || c.suspect.off != nil {
-		return 0, time.Time{}
-	}
-	if c.exempt() {
+	if c == nil || !c.suspect.on || c.suspect.off != nil || c.exempt() {
 		return 0, time.Time{}
 	}
 	return d.depth(c), c.suspect.until

@@ -62,7 +62,8 @@ type Test struct {
 type Throttle struct {
 	Target, Victim *cpi.Container // Victim is nil where it has ended
 	Verdict        bool           // else it is a test
-	Moved          bool           // by a move off the CPUs around the victim, not by a quota
+	Off            string         // CPUs around the victim that it is moved off; empty: it has a quota
+	Until          time.Time      // by the wall clock: then it ends, unless its coins say otherwise
 	Why            string
 }
 

@@ -261,7 +261,8 @@ func (t *trials) refuse(o *order, now time.Time, why string) {
 	}
 }
 
-func (t *trials) throttles(time.Time) (list []Throttle) {
+func (t *trials) throttles(now time.Time) (list []Throttle) {
+	at := t.l.wall(now)
 	for _, id := range slices.Sorted(maps.Keys(t.inForce)) {
 		target := t.d.Container(t.refs[id])
 		c := t.coinOf(experiment.JobOf(target))
@@ -283,11 +284,11 @@ func (t *trials) throttles(time.Time) (list []Throttle) {
 			one.Why = fmt.Sprintf("it is tested whether it disturbs %s: throttled in this window by a coin that says "+
 				"so with probability %.2g; e-value %.3g so far, %.0f is a verdict", c.Pair.Victim, c.P, test.E, least)
 		}
-		if one.Moved = t.inForce[id].moved; one.Moved {
-			off, _ := t.d.MovedOff(t.refs[id])
-			one.Why = fmt.Sprintf("off CPUs %s around %s, in place of a quota: %s", off, c.Pair.Victim, one.Why)
-		} else {
-			one.Why = fmt.Sprintf("to a quota of %g CPUs: %s", float64(t.inForce[id].milli)/1000, one.Why)
+		one.Until = at(t.d.Until(t.refs[id]))
+		if off, _ := t.d.MovedOff(t.refs[id]); off != nil {
+			one.Off = off.String()
+			one.Why = fmt.Sprintf("moved off CPUs %s around %s until %s, in place of a quota: %s", off, c.Pair.Victim,
+				one.Until.UTC().Format(time.TimeOnly), one.Why)
 		}
 		list = append(list, one)
 	}

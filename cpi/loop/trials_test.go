@@ -13,6 +13,7 @@ import (
 	"github.com/quietcore/quietcore/cpi/detect"
 	"github.com/quietcore/quietcore/cpi/experiment"
 	"github.com/quietcore/quietcore/cpi/sampler"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
@@ -286,4 +287,119 @@ func TestACapHidesNoLimit(t *testing.T) {
 			t.Errorf("quota %dm, limit %dm", c.QuotaMilli, views.Containers[i].LimitMilli)
 		}
 	}
+}
+
+// TestAVerdictMovesBeforeItCaps: who is found guilty leaves the CPUs around the victim, for as long as that helps.
+// Where it does not, a quota follows. What is done is told, measured and taken back.
+func TestAVerdictMovesBeforeItCaps(t *testing.T) {
+	for name, helps := range map[string]bool{"helps": true, "does not": false} {
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t, topology.Grid{L3PerNode: 2, CoresPerL3: 4, ThreadsPerCore: 2})
+			n.noisy = bursts
+			n.pinned("db")
+			var l *Loop
+			moved, capped := 0, 0
+			n.alter = func(w *sampler.Window) *sampler.Window {
+				n.disturb(w, "db", helps)
+				for _, th := range l.Throttles() {
+					switch left := time.Until(th.Until); {
+					case th.Off == "" && th.Verdict:
+						capped++
+					case th.Off == "":
+					case th.Off != "0-7" || !th.Verdict || th.Target.Pod != "batch" || th.Victim.Pod != "db" ||
+						left < 0 || left > 45*time.Minute ||
+						!strings.HasPrefix(th.Why, "moved off CPUs 0-7 around default/Deployment/db"):
+						t.Errorf("%s: %+v, for %s", name, th, left)
+					default:
+						moved++
+					}
+				}
+				return w
+			}
+			l = n.byExperiment(nil)
+			n.drive(l, 400)
+			n.checkMoves(name)
+			for reason, want := range map[string]bool{ReasonAway: true, ReasonBack: true, ReasonCapped: !helps} {
+				if slices.Contains(n.notices, "batch "+reason) != want {
+					t.Errorf("%s: a notice with %s: %t", name, reason, !want)
+				}
+			}
+			if why := "off the CPUs around the victim it disturbs it"; helps == n.has(func(f *Finding) bool {
+				return f.Command == detect.DoRestore && strings.HasPrefix(f.Why, why)
+			}) {
+				t.Errorf("%s: a move ends since %q: %t", name, why, helps)
+			}
+			c := l.Counters().Tests
+			if c.Verdicts != 1 || c.Moves != 1 || (c.Hardened == 0) != helps || moved == 0 || (capped == 0) != helps ||
+				helps && 10*c.Capped.Well[1] < 9*c.Capped.All[1] {
+				t.Errorf("%s: %+v, %d windows moved, %d capped", name, c, moved, capped)
+			}
+			time.Sleep(2 * time.Minute) // its daemon is gone
+			if s := n.snapshot(); n.cpusOf(s, "batch") != s.BE {
+				t.Errorf("%s: in the end it has CPUs %s of %s", name, n.cpusOf(s, "batch"), s.BE)
+			}
+		})
+	}
+}
+
+// checkMoves looks at the orders: a verdict comes first, each has a deadline of its own, and nobody else is moved.
+func (n *node) checkMoves(name string) {
+	n.t.Helper()
+	verdict := slices.IndexFunc(n.found, func(f Finding) bool { return f.Kind == detect.OutcomeEvent })
+	move := slices.IndexFunc(n.found, func(f Finding) bool { return f.Command == detect.DoMove })
+	if verdict < 0 || move < verdict || n.found[move].Off != "0-7" || n.found[move].Victim.Pod != "db" {
+		n.t.Errorf("%s: the verdict is finding %d, the move %d", name, verdict, move)
+	}
+	for _, e := range n.events {
+		if e, is := e.(policy.BEKeptOff); is && (e.Pod != "batch" ||
+			e.For > 0 && (e.For != 2*time.Minute || e.CPUs != cpuset.Range(0, 7) || e.Least != 2 ||
+				e.Victim != "db-main")) {
+			n.t.Errorf("%s: %+v", name, e)
+		}
+	}
+}
+
+// pinned runs a pod on a core of its own.
+func (n *node) pinned(name string) {
+	n.t.Helper()
+	own := policy.Resources{RequestMilli: 2000, LimitMilli: 2000}
+	pod := policy.Pod{UID: name, Sandbox: name, Namespace: "default", Name: name, QoS: policy.Guaranteed,
+		Resources: &own, Labels: map[string]string{policy.LabelClass: string(policy.LSR)},
+		Facts: &policy.PodFacts{UID: name, Owner: "Deployment/" + name, Resources: own}}
+	for _, e := range []policy.Event{policy.PodRun{Pod: pod}, policy.ContainerCreate{Pod: pod,
+		Container: policy.Container{ID: name + "-main", Sandbox: name, Name: "main", Resources: own}}} {
+		if err := n.submit(n.t.Context(), e); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+	n.events = nil
+}
+
+// disturb a container while batch runs and, where that helps, has a CPU in its L3 domain; nobody else.
+func (n *node) disturb(w *sampler.Window, victim string, near bool) {
+	s, busy := n.snapshot(), false
+	for i := range w.Containers {
+		if c := &w.Containers[i]; c.Pod == "batch" {
+			at := n.cpusOf(s, "batch")
+			busy = c.Usage > 1 && (!near || at.Has(0))
+		}
+	}
+	for i := range w.Containers {
+		switch c := &w.Containers[i]; {
+		case c.Pod == victim && busy:
+			c.CPI = 2.5 + float64(n.window%11)/100
+		case c.Pod == "web-0":
+			c.CPI = 1 + float64(n.window%11)/100
+		}
+	}
+}
+
+func (n *node) cpusOf(s *policy.Snapshot, pod string) cpuset.Set {
+	for _, c := range s.Containers {
+		if c.Pod == pod {
+			return s.CPUs(c)
+		}
+	}
+	n.t.Fatalf("%s does not run", pod)
+	return cpuset.Set{}
 }

@@ -79,7 +79,7 @@ func (p *watcher) throttles(now time.Time) (list []Throttle) {
 		}
 		victim := p.d.Container(c.Victim)
 		list = append(list, Throttle{Target: p.d.Container(c.Container), Victim: victim, Verdict: true,
-			Why: fmt.Sprintf("the antagonist of %s, capped until %s", victim,
+			Until: at(c.Until), Why: fmt.Sprintf("the antagonist of %s, capped until %s", victim,
 				at(c.Until).UTC().Format(time.TimeOnly))})
 	}
 	return list

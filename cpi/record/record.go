@@ -163,15 +163,15 @@ func (r *Recorder) suspects(e *episode, f *loop.Finding) {
 		e.Antagonists = append(e.Antagonists, subject(f.Antagonists[i]))
 	}
 	for i := range e.Actions {
-		// A capped container stays an antagonist of the incident, even if a later
-		// analysis blames another one or none.
-		if a := &e.Actions[i]; a.Kind == incidents.Cap && !slices.ContainsFunc(e.Antagonists, a.Subject.Same) {
+		// A capped or moved container stays an antagonist of the incident, even if a
+		// later analysis blames another one or none.
+		if a := &e.Actions[i]; a.OfOne() && !slices.ContainsFunc(e.Antagonists, a.Subject.Same) {
 			e.Antagonists = append(e.Antagonists, a.Subject)
 		}
 	}
 }
 
-// join adds to an incident the caps in force that another victim of the same antagonist
+// join adds to an incident the caps and moves in force that another victim of the same antagonist
 // caused: the detector's command names only the first victim.
 func (r *Recorder) join(e *episode, f *loop.Finding) {
 	if !f.Victim.Class.LatencySensitive() {
@@ -179,7 +179,7 @@ func (r *Recorder) join(e *episode, f *loop.Finding) {
 	}
 	for _, other := range r.open {
 		for _, a := range other.Actions {
-			if other != e && a.Kind == incidents.Cap && inForce(&a, f.At) &&
+			if other != e && a.OfOne() && inForce(&a, f.At) &&
 				slices.ContainsFunc(e.Antagonists, a.Subject.Same) && !slices.Contains(e.Actions, a) {
 				e.Actions = append(e.Actions, a)
 			}

@@ -224,7 +224,19 @@ func TestACapStaysTheVerdict(t *testing.T) {
 		last.Suspects[0].Score != 0.9 || len(last.Antagonists) != 1 {
 		t.Errorf("the incident tells of %s for %q, CPI %v, %+v", last.Verdict, last.Why, last.CPI, last.Suspects)
 	}
+	at := func(minute int) time.Time { return start.Add(time.Duration(minute) * time.Minute) }
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoMove, At: at(4), Victim: web, Target: other,
+		Off: "0-7", Until: at(9)})
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoRestore, At: at(6), Target: other,
+		Why: "it did not help"})
+	if want := (incidents.Action{Kind: incidents.Move, Subject: subject(other), Off: "0-7", From: at(4), Until: at(9),
+		Ended: at(6), EndedWhy: "it did not help"}); len(last.Actions) != 2 || last.Actions[1] != want {
+		t.Errorf("a move off some CPUs is recorded as %+v", last.Actions)
+	}
 	analysed(7, detect.Cap, 0.8, "other scores 0.8", other)
+	if !slices.ContainsFunc(last.Antagonists, subject(batch).Same) {
+		t.Errorf("who was capped is no antagonist any more: %+v", last.Antagonists)
+	}
 	if last.Why != "other scores 0.8" {
 		t.Errorf("of a second cap the incident says %q", last.Why)
 	}

@@ -25,8 +25,12 @@ type Performance struct {
 type Throttled struct {
 	Victim string `json:"victim,omitempty"` // namespace/pod/container; empty: it has ended
 	// Verdict says that the container was found to disturb the victim; else that is tested.
-	Verdict bool   `json:"verdict"`
-	Why     string `json:"why"`
+	Verdict bool `json:"verdict"`
+	// MovedOff are the CPUs around the victim that it is moved off; empty: a quota throttles it.
+	MovedOff string `json:"movedOff,omitempty"`
+	// Until is when that ends, unless it is renewed.
+	Until time.Time `json:"until,omitzero"`
+	Why   string    `json:"why"`
 }
 
 // CPI is the state of counting. Durations are in seconds.

@@ -15,7 +15,7 @@ var mayImport = map[string]string{
 	"cpi":            "cpuset",
 	"cpi/sample":     "cpi",
 	"cpi/detect":     "cpi",
-	"cpi/experiment": "cpi",
+	"cpi/experiment": "cpi cpuset",
 	"reclaim":        "cpuset topology",
 
 	// Public packages that meet the kernel and the runtime.

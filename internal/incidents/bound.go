@@ -48,6 +48,7 @@ func Bounded(i Incident) Incident {
 	for n := range i.Actions {
 		a := &i.Actions[n]
 		a.Kind, a.EndedWhy, a.Subject = cut(a.Kind, 20), cut(a.EndedWhy, maxText), a.Subject.bounded()
+		a.Off = cut(a.Off, maxName)
 		a.From, a.Until, a.Ended = plainTime(a.From), plainTime(a.Until), plainTime(a.Ended)
 	}
 	i.Experiments = slices.Clone(i.Experiments[max(0, len(i.Experiments)-maxExperiments):])

@@ -134,6 +134,9 @@ type Action struct {
 	EndedWhy string    `json:"endedWhy,omitempty"`
 }
 
+// OfOne says that one antagonist bears it, and not best effort as a whole.
+func (a *Action) OfOne() bool { return a.Kind == Cap || a.Off != "" }
+
 // End is when it ended, or will end at the latest.
 func (a Action) End() time.Time {
 	if a.Ended.IsZero() {

@@ -185,7 +185,8 @@ func drawn(t *rapid.T) Incident {
 		Why: text.Draw(t, "why"),
 		Actions: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Action {
 			return Action{text.Draw(t, "kind"), who.Draw(t, "of"), rapid.Int64().Draw(t, "milli"),
-				when.Draw(t, "from"), when.Draw(t, "until"), when.Draw(t, "ended"), text.Draw(t, "endedWhy")}
+				text.Draw(t, "off"), when.Draw(t, "from"), when.Draw(t, "until"), when.Draw(t, "ended"),
+				text.Draw(t, "endedWhy")}
 		}), 0, 3).Draw(t, "actions"),
 		Outcome: Outcome{text.Draw(t, "result"), number.Draw(t, "before"), number.Draw(t, "after"),
 			rapid.Int().Draw(t, "n")}, Series: series.Draw(t, "victims"),

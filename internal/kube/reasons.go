@@ -22,11 +22,11 @@ func kindOf(reason string) kind {
 	case "AllocationLost", "CPUsOffline", "CPUsReturned", "CPUsTaken", "KubeletPinMoved", "LimitUnequal",
 		"ForeignClaimOverlaps", "NUMANodeLost", "PodUnannounced", "SharedPoolOverlaps":
 		return kind{corev1.EventTypeWarning, "Place"}
-	case "CPUInterference", "CPUCapped", "BestEffortMoved", "CPUEvictionWished":
+	case "CPUInterference", "CPUCapped", "CPUMovedOff", "BestEffortMoved", "CPUEvictionWished":
 		return kind{corev1.EventTypeWarning, "Protect"}
 	case "BatchEvicted", "BatchEvictionBlocked", "LendingHalted":
 		return kind{corev1.EventTypeWarning, "Reclaim"}
-	case "CPUCapLifted":
+	case "CPUCapLifted", "CPUMoveEnded":
 		return kind{corev1.EventTypeNormal, "Protect"}
 	case "AnnotationIgnored", "CapExemptionIgnored", "ResourceStatusIgnored", "UnknownNodeLabel":
 		return kind{corev1.EventTypeWarning, "Configure"}

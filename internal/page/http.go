@@ -254,6 +254,7 @@ type detailAction struct {
 	Kind    string    `json:"kind"`
 	Subject string    `json:"subject"`
 	Milli   int64     `json:"milli,omitempty"`
+	Off     string    `json:"off,omitempty"` // CPUs that Subject alone was moved off
 	From    time.Time `json:"from"`
 	End     time.Time `json:"end"`
 	Why     string    `json:"why,omitempty"`
@@ -275,8 +276,8 @@ func detailOf(i *incidents.Incident) detail {
 		})
 	}
 	for _, a := range i.Actions {
-		d.Actions = append(d.Actions, detailAction{name(a.Kind), subject(a.Subject), a.Milli, a.From, a.End(),
-			clip(a.EndedWhy)})
+		d.Actions = append(d.Actions, detailAction{name(a.Kind), subject(a.Subject), a.Milli, name(a.Off), a.From,
+			a.End(), clip(a.EndedWhy)})
 	}
 	return d
 }

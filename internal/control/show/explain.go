@@ -69,6 +69,8 @@ func explainedText(w io.Writer, e *control.Explanation, c *control.ExplainedCont
 	}
 	fmt.Fprintf(w, "  pools     shared %s, be %s, exclusive %s\n", e.Pools.Shared, e.Pools.BE, e.Pools.Exclusive)
 	switch {
+	case c.Throttled != nil && c.Throttled.MovedOff != "":
+		fmt.Fprintf(w, "  moved     %s\n", printable.Text(c.Throttled.Why))
 	case c.Throttled != nil:
 		fmt.Fprintf(w, "  throttled %s\n", printable.Text(c.Throttled.Why))
 	case c.CapMilli != nil:

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,10 +20,11 @@ func TestExplainPod(t *testing.T) {
 		Containers: []script.State{{Namespace: "shop", Pod: "db", Container: "main", CPUs: "0-1", Why: "because"}},
 		Owners: []control.Owner{{Namespace: "shop", Pod: "db", CPUs: "0-1"},
 			{Namespace: "shop", Pod: "crashing", CPUs: "2-3"}},
-		Throttled: map[string]control.Throttled{"jobs/sort/main": {Why: "it disturbs shop/db"}},
+		Throttled: map[string]control.Throttled{"jobs/sort/main": {Why: "it disturbs shop/db"},
+			"jobs/away/main": {MovedOff: "0-7", Why: "moved off CPUs 0-7"}},
 	}
 	limit := int64(70)
-	for _, pod := range []string{"sort", "old"} {
+	for _, pod := range []string{"sort", "old", "away"} {
 		s.Containers = append(s.Containers, script.State{Namespace: "jobs", Pod: pod, Container: "main",
 			CapMilli: &limit})
 	}
@@ -32,6 +34,7 @@ func TestExplainPod(t *testing.T) {
 		{"shop/db/other", "0-1, its own until the pod ends", "because"},
 		{"shop/db", "because", "throttled"},
 		{"jobs/sort", "throttled it disturbs shop/db\n", "before this one"},
+		{"jobs/away", "moved     moved off CPUs 0-7\n", "throttled"},
 		{"jobs/old", "throttled by the daemon before this one", "shop/db"},
 		{"shop/crashing", "2-3, its own until the pod ends", "because"},
 	} {
@@ -77,6 +80,8 @@ const wholeExplanation = `{
       "throttled": {
         "victim": "shop/db/main",
         "verdict": true,
+        "movedOff": "4-7",
+        "until": "2026-11-21T12:05:00Z",
         "why": "it disturbs shop/db"
       }
     },
@@ -156,7 +161,7 @@ func TestExplainAsJSONIsAsDocumented(t *testing.T) {
 			{Namespace: "jobs", Pod: "sort", Container: "main", CPUs: "0-1", ManagedByKubelet: true},
 			{Namespace: "jobs", Pod: "other", CPUs: "5"}},
 		Throttled: map[string]control.Throttled{"jobs/sort/main": {Victim: "shop/db/main", Verdict: true,
-			Why: "it disturbs shop/db"}},
+			MovedOff: "4-7", Until: time.Date(2026, 11, 21, 12, 5, 0, 0, time.UTC), Why: "it disturbs shop/db"}},
 	}
 	text, err := json.MarshalIndent(s.Explain([]string{"jobs", "sort"}), "", "  ")
 	if err != nil || string(text) != wholeExplanation {

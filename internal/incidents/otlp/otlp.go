@@ -109,7 +109,8 @@ func suspectsOf(i *incidents.Incident) (list []any) {
 
 func actionsOf(i *incidents.Incident) (list []any) {
 	for _, a := range i.Actions {
-		one := append([]field{{"kind", a.Kind}, {"milli", a.Milli}, {"ended_why", a.EndedWhy}}, whoIs(a.Subject)...)
+		one := append([]field{{"kind", a.Kind}, {"milli", a.Milli}, {"off", a.Off}, {"ended_why", a.EndedWhy}},
+			whoIs(a.Subject)...)
 		list = append(list, append(one, field{"from", moment(a.From)}, field{"until", moment(a.Until)},
 			field{"ended", moment(a.Ended)}))
 	}

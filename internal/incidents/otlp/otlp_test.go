@@ -30,7 +30,8 @@ func two() []incidents.Incident {
 		Verdict: incidents.Cap, Antagonists: []incidents.Subject{who("video")}, Why: "it uses the cache",
 		Evidence: &incidents.Evidence{Resource: "L3"},
 		Actions: []incidents.Action{{Kind: incidents.Cap, Subject: who("video"), Milli: 100, From: noon,
-			Until: noon.Add(5 * time.Minute)}},
+			Until: noon.Add(5 * time.Minute)},
+			{Kind: incidents.Move, Subject: who("video"), Off: "0-7", From: noon}},
 		Experiments: []incidents.Experiment{{Job: "shop/Deployment/video", Result: incidents.Guilty, EValue: 40}},
 		Outcome:     incidents.Outcome{Result: "failure", Before: 3.5, After: 3.25, Samples: 3},
 	})
@@ -135,7 +136,7 @@ func TestAFileIsReadBack(t *testing.T) {
 	differ(t, "suspect", part("quietcore.suspects", 2), map[string]any{"antagonist": true, "score": 0.5, "usage": 4.0,
 		"quietcore.job": "shop/Deployment/video", "k8s.pod.name": "video-1", "shares": "L3",
 		"quietcore.claims": "shop/cpus"})
-	differ(t, "action", part("quietcore.actions", 1), map[string]any{"kind": "cap", "milli": int64(100),
+	differ(t, "action", part("quietcore.actions", 2), map[string]any{"kind": "cap", "milli": int64(100), "off": nil,
 		"k8s.pod.name": "video-1", "from": "2026-11-21T12:00:00Z", "until": "2026-11-21T12:05:00Z", "ended": nil})
 	differ(t, "experiment", part("quietcore.experiments", 1), map[string]any{"result": "guilty", "e_value": 40.0})
 	bare := records[1]

@@ -94,6 +94,7 @@ type actionRow struct {
 	Until    *time.Time `parquet:"until,optional,timestamp(microsecond)"`
 	Ended    *time.Time `parquet:"ended,optional,timestamp(microsecond)"`
 	EndedWhy string     `parquet:"ended_why"`
+	Off      string     `parquet:"off,dict"`
 }
 
 // pointRow is a sample, in seconds after the incident.
@@ -119,7 +120,7 @@ func rowOf(i *incidents.Incident) row {
 	}
 	for _, a := range i.Actions {
 		r.Actions = append(r.Actions, actionRow{a.Kind, subjectOf(a.Subject), a.Milli, known(a.From), known(a.Until),
-			known(a.Ended), a.EndedWhy})
+			known(a.Ended), a.EndedWhy, a.Off})
 	}
 	return r
 }

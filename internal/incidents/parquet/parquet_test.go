@@ -28,7 +28,8 @@ func two() []incidents.Incident {
 		},
 		Verdict: incidents.Cap, Antagonists: []incidents.Subject{who("video")}, Why: "it uses the cache",
 		Actions: []incidents.Action{{Kind: incidents.Cap, Subject: who("video"), Milli: 100, From: noon,
-			Until: noon.Add(5 * time.Minute), Ended: noon.Add(time.Minute), EndedWhy: "it did not help"}},
+			Until: noon.Add(5 * time.Minute), Ended: noon.Add(time.Minute), EndedWhy: "it did not help"},
+			{Kind: incidents.Move, Subject: who("video"), Off: "0-7", From: noon.Add(time.Minute)}},
 		Outcome: incidents.Outcome{Result: "failure", Before: 3.5, After: 3.25, Samples: 3},
 		Series:  []incidents.Point{{Offset: -time.Minute, Value: 3.5}, {Offset: 0, Value: 3.25}},
 	})
@@ -63,7 +64,8 @@ func TestParquetIsReadBack(t *testing.T) {
 		r.Victim.Claims != "shop/cpus" ||
 		r.Spec.Mean != 1.75 || r.Node != "node-a" || r.Verdict != incidents.Cap ||
 		len(r.Suspects) != 2 || !r.Suspects[0].Antagonist || r.Suspects[1].Antagonist ||
-		r.Suspects[0].Series[0] != (pointRow{-60, 4}) || len(r.Actions) != 1 ||
+		r.Suspects[0].Series[0] != (pointRow{-60, 4}) || len(r.Actions) != 2 || r.Actions[0].Off != "" ||
+		r.Actions[1].Off != "0-7" ||
 		!r.Actions[0].Ended.Equal(noon.Add(time.Minute)) || len(r.Series) != 2 || r.After != 3.25 {
 		t.Errorf("read back as %+v", r)
 	}

@@ -86,6 +86,8 @@ func actions(b *strings.Builder, i *incidents.Incident) {
 		what := a.Kind
 		if a.Kind == incidents.Cap {
 			what = fmt.Sprintf("cap at %s CPU", num(float64(a.Milli)/1000))
+		} else if a.Off != "" {
+			what = "move off CPUs " + a.Off
 		}
 		ended := "at its deadline"
 		if !a.Ended.IsZero() {

@@ -307,6 +307,9 @@ func spanLabel(a incidents.Action) string {
 	if a.Kind == incidents.Cap {
 		return fmt.Sprintf("capped at %s CPU for %s", num(float64(a.Milli)/1000), took)
 	}
+	if a.Off != "" {
+		return fmt.Sprintf("moved off CPUs %s for %s", a.Off, took)
+	}
 	return a.Kind + " for " + took
 }
 

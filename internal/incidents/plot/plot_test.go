@@ -218,7 +218,8 @@ func hostile(t *rapid.T) *incidents.Incident {
 		Antagonists: rapid.SliceOfN(subject, 0, 4).Draw(t, "antagonists"),
 		Actions: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) incidents.Action {
 			return incidents.Action{Kind: name.Draw(t, "kind"), Subject: subject.Draw(t, "of"),
-				Milli: rapid.Int64().Draw(t, "milli"), From: at.Draw(t, "from"), Until: at.Draw(t, "until"),
+				Milli: rapid.Int64().Draw(t, "milli"), Off: name.Draw(t, "off"), From: at.Draw(t, "from"),
+				Until: at.Draw(t, "until"),
 				Ended: at.Draw(t, "ended"), EndedWhy: name.Draw(t, "endedWhy")}
 		}), 0, 4).Draw(t, "actions"),
 		Outcome: incidents.Outcome{Result: name.Draw(t, "result"), Before: number.Draw(t, "before"),
@@ -306,6 +307,12 @@ func TestWildSamplesAndManySpans(t *testing.T) {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the picture does not say %q", want)
 		}
+	}
+	i.Actions[0].Kind, i.Actions[0].Milli, i.Actions[0].Off = incidents.Move, 0, "0-7"
+	var page strings.Builder
+	if err := HTML(&page, i); err != nil || !strings.Contains(page.String(), "<td>move off CPUs 0-7</td>") ||
+		!strings.Contains(drawnSVG(t, i), ">moved off CPUs 0-7 for 2m58s<") {
+		t.Errorf("a move off some CPUs is not told: %v", err)
 	}
 	edge := float64(left + plotWidth)
 	if free := new(drawing).name(second, edge-20, edge-10, left); free >= edge-10 || free < edge-20 {

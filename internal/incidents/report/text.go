@@ -105,6 +105,8 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 		what := a.Kind
 		if a.Kind == incidents.Cap {
 			what = fmt.Sprintf("cap at %dm", a.Milli)
+		} else if a.Off != "" {
+			what = fmt.Sprintf("move off CPUs %s", a.Off)
 		}
 		end := "until " + a.Until.UTC().Format(time.TimeOnly)
 		if !a.Ended.IsZero() {
