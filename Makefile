@@ -126,7 +126,7 @@ test-interference: setup-vm ## find and quiet an antagonist on a real kernel, an
 	$(GO) run ./e2e/proof -driver systemd -only interference $(NOISE)
 
 .PHONY: test-experiment
-test-experiment: setup-vm ## the same by experiment, on a host that nobody loads: five minutes; EXPERIMENT=experiment-steady, -rotating or -same-hours plays another antagonist
+test-experiment: setup-vm ## the same by experiment, on a host that nobody loads: five minutes; EXPERIMENT=experiment-steady, -rotating, -same-hours or -move plays another
 	$(GO) run ./e2e/proof -driver systemd -only $(or $(EXPERIMENT),experiment) $(NOISE)
 
 .PHONY: test-counters

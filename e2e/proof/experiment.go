@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/control"
 )
 
@@ -31,6 +32,7 @@ type pattern struct {
 	twin  string   // of an innocent that begins with them
 	whole bool     // what else happens to its cgroup, and a kill, are played as well
 	short bool     // tests have windows of their own
+	move  bool     // the victims own CPUs, and a part of best effort's pool off them has room for the antagonist
 }
 
 // patterns by the names of their proofs. 7 threads leave the victims a CPU; the twin has none
@@ -41,6 +43,7 @@ var patterns = map[string]pattern{
 	"experiment-rotating":   {loads: []string{"7 12s 12s", "7 12s 12s 12s"}},
 	"experiment-same-hours": {loads: []string{"7 14s 10s"}, twin: "1 14s 10s"},
 	"experiment-windows":    {loads: []string{"7 42s 30s"}, short: true},
+	"experiment-move":       {loads: []string{"4 14s 10s"}, move: true},
 }
 
 // byTest lets a batch job disturb others, and checks that the daemon tests it, finds it guilty,
@@ -55,10 +58,13 @@ func byTest(name string) proof {
 		if err := n.configured(ctx, oneLine(strings.Replace(byExperiment, windows, length, 1))); err != nil {
 			return nil, err
 		}
-		t := &tested{&circle{n: n, began: time.Now(), tests: true}, patterns[name]}
+		t := &tested{&circle{n: n, began: time.Now(), tests: true, owners: patterns[name].move}, patterns[name]}
 		steps := []step{t.learn, t.disturb, t.judge}
 		if t.short {
 			steps = steps[:2] // the further windows, in which it is let go after the verdict, are not looked at
+		}
+		if t.move {
+			steps = []step{t.learn, t.disturb, t.moved, t.hardened, t.judge}
 		}
 		if t.whole {
 			steps = []step{t.learn, t.disturb, t.written, t.judge, t.recur, t.survive}
@@ -145,6 +151,76 @@ func (c *tested) written(ctx context.Context, batch workload) error {
 		return err
 	}
 	_, err := c.quota(ctx, batch, false, unlimited)
+	return err
+}
+
+// moved checks that the verdict moves the antagonist off the CPUs around the victim before a quota throttles it, that
+// the kernel's own file says so, and that a daemon that is killed meanwhile leaves nothing behind.
+func (c *tested) moved(ctx context.Context, batch workload) error {
+	off := c.looks[len(c.looks)-1].off
+	if off == "" {
+		return errors.New("the verdict did not move the antagonist")
+	}
+	around, err := cpuset.Parse(off)
+	if err != nil {
+		return err
+	}
+	left, err := c.mask(ctx, batch, "is moved", func(is *cpuset.Set) bool { return !is.Intersects(&around) })
+	if err != nil {
+		return err
+	}
+	c.figures = append(c.figures, figure{Name: "moved off CPUs " + off + ", onto", Value: left})
+	if err := c.n.KillDaemon(ctx); err != nil {
+		return err
+	}
+	killed := time.Now()
+	if err := c.n.StartDaemon(ctx); err != nil {
+		return err
+	}
+	whole, err := c.mask(ctx, batch, "is back", around.SubsetOf)
+	if err != nil {
+		return err
+	}
+	c.figures = append(c.figures, figure{Name: "the move undone after kill -9, its CPUs again " + whole,
+		Value: round(time.Since(killed))})
+	return nil
+}
+
+// mask waits until the kernel's own file says what is wanted of the antagonist's CPUs.
+func (c *tested) mask(ctx context.Context, batch workload, what string, want func(*cpuset.Set) bool) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
+	defer cancel()
+	dir, err := c.n.cgroupOf(ctx, batch)
+	if err != nil {
+		return "", err
+	}
+	for is := ""; ; {
+		out, err := c.n.Exec(ctx, "cat", cgroupRoot+"/"+dir+"/cpuset.cpus.effective")
+		if err != nil {
+			return "", fmt.Errorf("the antagonist %s: %w: its CPUs are %s: %w", what, errUnseen, is, err)
+		}
+		is = strings.TrimSpace(out.Stdout)
+		cpus, err := cpuset.Parse(is)
+		if err != nil || want(&cpus) {
+			return is, err
+		}
+	}
+}
+
+// hardened waits until the move, which cannot help where all CPUs are emulated on the same two, has given way to a
+// quota.
+func (c *tested) hardened(ctx context.Context, batch workload) error {
+	began := time.Now()
+	quota := func(looks []look) bool { l := looks[len(looks)-1]; return l.guilty && l.capped > 0 && l.off == "" }
+	if err := c.watch(ctx, "a quota follows the move", 6*time.Minute, quota); err != nil {
+		return err
+	}
+	if _, err := c.quota(ctx, batch, true, unlimited); err != nil {
+		return err
+	}
+	whole, err := c.mask(ctx, batch, "is back", func(is *cpuset.Set) bool { return is.Count() == grid.CPUs() })
+	c.figures = append(c.figures, figure{Name: "a quota in place of the move, its CPUs again " + whole,
+		Value: round(time.Since(began))})
 	return err
 }
 

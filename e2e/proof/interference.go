@@ -16,6 +16,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpi/counter"
 	"github.com/quietcore/quietcore/e2e/kubelet"
+	"github.com/quietcore/quietcore/e2e/sampler/sweep"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/incidents/plot"
@@ -67,6 +68,9 @@ func (c *circle) play(ctx context.Context, steps []step) ([]figure, error) {
 		return nil, err
 	}
 	victims := []workload{shared("web-0", 400), shared("web-1", 400)}
+	if c.owners {
+		victims = []workload{owner(sweep.LSR, 2, "web-0"), owner(sweep.LSR, 2, "web-1")}
+	}
 	for i := range victims {
 		victims[i].job = "web"
 	}
@@ -115,6 +119,7 @@ type circle struct {
 	figures []figure
 	normal  float64 // the victims' undisturbed ratio
 	tests   bool    // innocents may be throttled for a test
+	owners  bool    // the victims have CPUs of their own, on which best effort may run
 	queue   bool    // nothing stands in for CPI: the victims' ratio is how long their work took
 }
 
@@ -125,6 +130,7 @@ type look struct {
 	batch  float64 // usage of the antagonist
 	capped int64   // its cap in thousandths; 0: none
 	guilty bool    // it is capped by a verdict, not for a test
+	off    string  // the CPUs around a victim that it is moved off in place of a cap
 	probed int     // innocents that are throttled for a test
 	taken
 }
@@ -256,6 +262,9 @@ func (c *circle) lookOf(top *control.Top) (l look, window time.Duration, err err
 			count++
 		case ofBatch(r.Pod):
 			l.capped, l.guilty = max(l.capped, r.CapMilli), l.guilty || r.Throttled != nil && r.Throttled.Verdict
+			if r.Throttled != nil {
+				l.off = r.Throttled.MovedOff
+			}
 			if r.Sample.Usage != nil {
 				l.batch += *r.Sample.Usage
 			}
@@ -648,6 +657,9 @@ func (c *circle) line(l look) string {
 	limit := "-"
 	if l.capped > 0 {
 		limit = fmt.Sprintf("%dm", l.capped)
+	}
+	if l.off != "" {
+		limit = "off " + l.off
 	}
 	if l.guilty {
 		limit += "!"

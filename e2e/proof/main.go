@@ -53,7 +53,8 @@ var proofs = []proof{
 // asked are proofs that run where they are named alone.
 var asked = []proof{
 	byTest("experiment"), byTest("experiment-steady"), byTest("experiment-rotating"), byTest("experiment-same-hours"),
-	byTest("experiment-windows"), {Name: "queue", Run: queue}, {Name: "queue-contrast", Run: queueByContrast},
+	byTest("experiment-windows"), byTest("experiment-move"), {Name: "queue", Run: queue},
+	{Name: "queue-contrast", Run: queueByContrast},
 }
 
 func main() { command.Main("proof", run, command.Failed) }
