@@ -102,8 +102,8 @@ func TestBrowserSmallMachine(t *testing.T) {
 	b.Wants("document.getElementById('size').textContent", "1 socket · 1 NUMA node · 1 L3 · 4 cores · 8 CPUs")
 	b.Wants("document.getElementById('legend').innerText", "shared pool", "LSR, exclusive (2)", "a letter and a bar")
 	// Two of four reasons are read without a click.
-	b.Until("[...document.querySelectorAll('#container-list tbody td:last-child')].filter((c) => c.innerText.startsWith(" +
-		"'BE:') && c.scrollWidth <= c.clientWidth).length === 2")
+	b.Until("[...document.querySelectorAll('#container-list tbody td:last-child')].filter((c) => " +
+		"c.innerText.startsWith('BE:') && c.scrollWidth <= c.clientWidth).length === 2")
 	b.Screenshot("small-light")
 
 	b.Click(`#map [data-cpu="0"]`)
