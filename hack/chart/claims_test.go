@@ -1,13 +1,25 @@
 package chart
 
 import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/internal/config"
+	"github.com/quietcore/quietcore/internal/dra"
+	"github.com/quietcore/quietcore/topology"
 )
 
 const claimsOn = "config: {dra: {mode: \"on\"}}"
@@ -79,5 +91,56 @@ func TestDirectoriesOfClaims(t *testing.T) {
 		if have := strings.Join(got, " "); have != want {
 			t.Errorf("%s: %q, want %q", values, have, want)
 		}
+	}
+}
+
+// TestExampleOfAClaim: the example of the chart is the one of the documentation, it asks for the DeviceClass of the
+// chart, and our driver understands its parameters.
+func TestExampleOfAClaim(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(chartDir, "examples", "cpu-claim.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(repo, "docs", "dra.md"))
+	if err != nil || !strings.Contains(string(page), "```yaml\n"+string(text)+"```\n") {
+		t.Errorf("docs/dra.md has another example (%v) than\n%s", err, text)
+	}
+	claims, pods, _ := bytes.Cut(text, []byte("---\n"))
+	var template resourceapi.ResourceClaimTemplate
+	var pod corev1.Pod
+	if err := errors.Join(yaml.UnmarshalStrict(claims, &template),
+		yaml.UnmarshalStrict(pods, &pod)); err != nil {
+		t.Fatal(err)
+	}
+	spec, out := template.Spec.Spec, render(t, Release{Values: parseValues(t, claimsOn)})
+	class, _ := first[*resourceapi.DeviceClass](decode(t, out))
+	request := spec.Devices.Requests[0]
+	if name := request.Exactly.DeviceClassName; class == nil || name != class.Name {
+		t.Errorf("the example asks for DeviceClass %q, the chart has %+v", name, class)
+	}
+	if !strings.Contains(out.Notes, "examples/cpu-claim.yaml") {
+		t.Errorf("the notes do not name the example: %s", out.Notes)
+	}
+	if c := pod.Spec.ResourceClaims; len(c) != 1 || *c[0].ResourceClaimTemplateName != template.Name ||
+		pod.Spec.Containers[0].Resources.Claims[0].Name != c[0].Name {
+		t.Errorf("the pod does not claim by the template: %+v", pod.Spec)
+	}
+	topo, err := topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2}.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	allocation := &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
+		Results: []resourceapi.DeviceRequestAllocationResult{{Request: request.Name, Driver: dra.DriverName, Pool: "n1",
+			Device: "numa-0", ConsumedCapacity: request.Exactly.Capacity.Requests}}}}
+	for _, c := range spec.Devices.Config {
+		allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
+			Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: c.DeviceConfiguration})
+	}
+	claim := &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: allocation}}
+	claim.UID, claim.Namespace, claim.Name = "u", "default", "c"
+	node := dra.NewNode(dra.Options{Name: "n1", Topology: topo, By: config.DevicesNUMA, Share: "100%"})
+	if e, err := node.Prepared(claim); err != nil || len(e.Requests) != 1 || e.Requests[0].CPUs != 2 ||
+		e.Requests[0].SMT == nil || *e.Requests[0].SMT != cpuallocator.SMTAlign {
+		t.Errorf("the driver reads %+v, %v", e, err)
 	}
 }
