@@ -202,3 +202,77 @@ func (c *claiming) beside(ctx context.Context) error {
 	c.note("an owner of what was kept for claims", "CPUs %s", place[greedy.Key()+"/main"])
 	return nil
 }
+
+// health: kubelet says in a pod's status that its device has a CPU offline, and when it no longer has.
+func (c *claiming) health(ctx context.Context) error {
+	place, err := c.place(ctx, c.pods()...)
+	if err != nil {
+		return err
+	}
+	shared, err := cpuset.Parse(place[c.web.Key()+"/main"])
+	if err != nil {
+		return err
+	}
+	cpu, near := -1, (*cluster.Pod)(nil)
+	for _, pod := range []*cluster.Pod{c.one, c.two} {
+		cpus, err := cpuset.Parse(place[pod.Key()+"/main"])
+		if err != nil {
+			return err
+		}
+		for one := range shared.All() {
+			if one/nodeSize == cpus.First()/nodeSize {
+				cpu, near = one, pod
+			}
+		}
+	}
+	if near == nil {
+		return fmt.Errorf("no pod with a claim is on a NUMA node with CPUs of the shared pool: %v", place)
+	}
+	if err := c.untilHealth(ctx, near, "Healthy", ""); err != nil {
+		return err
+	}
+	if err := c.node.Offline(ctx, cpu); err != nil {
+		return err
+	}
+	began := time.Now()
+	err = c.untilHealth(ctx, near, "Unhealthy", fmt.Sprintf("CPUs %d are offline", cpu))
+	took := time.Since(began)
+	if err := errors.Join(err, c.node.Online(context.WithoutCancel(ctx), cpu)); err != nil {
+		return err
+	}
+	began = time.Now()
+	if err := c.untilHealth(ctx, near, "Healthy", ""); err != nil {
+		return err
+	}
+	c.note("a CPU offline, and online again, to the health of a claim's device in the pod's status", "%s and %s",
+		seconds(took), seconds(time.Since(began)))
+	return nil
+}
+
+// untilHealth waits until kubelet says that the device of a pod's first container is so.
+func (c *claiming) untilHealth(ctx context.Context, pod *cluster.Pod, health, message string) error {
+	return cluster.Until(ctx, refusalLimit, func(ctx context.Context) error {
+		var now struct {
+			Status struct {
+				ContainerStatuses []struct {
+					AllocatedResourcesStatus []struct {
+						Resources []struct{ Health, Message string }
+					}
+				}
+			}
+		}
+		if err := c.Get(ctx, cluster.PodsPath(namespace)+"/"+pod.Metadata.Name, &now); err != nil {
+			return err
+		}
+		for _, container := range now.Status.ContainerStatuses {
+			for _, claim := range container.AllocatedResourcesStatus {
+				for _, r := range claim.Resources {
+					if r.Health == health && r.Message == message {
+						return nil
+					}
+				}
+			}
+		}
+		return fmt.Errorf("the device of pod %s is not %s, %q: %+v", pod.Metadata.Name, health, message, now.Status)
+	})
+}

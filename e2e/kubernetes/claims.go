@@ -47,7 +47,7 @@ func claims(ctx context.Context, b *bench) ([]figure, error) {
 	err := c.offer(ctx)
 	for _, part := range []func(context.Context) error{
 		c.besideOwners, c.alone, c.named, c.tooMany, c.daemonRestarts, c.kubeletRestarts, c.runtimeRestarts,
-		c.givenBack, c.crashes, c.deletedMeanwhile, c.beforeTheSandbox, c.documented, c.floor, c.another,
+		c.health, c.givenBack, c.crashes, c.deletedMeanwhile, c.beforeTheSandbox, c.documented, c.floor, c.another,
 	} {
 		if err == nil {
 			err = part(ctx)
