@@ -69,9 +69,9 @@ type Watchlist struct {
 
 // String describes it in a sentence.
 func (w *Watchlist) String() string {
-	return fmt.Sprintf("%d of %d containers were counted in the last window: victims in question %d, suspects "+
-		"%d, by turns %d, for what they use %d", w.Counted, w.Containers, w.Victims, w.Suspects, w.Turns,
-		w.Counted-w.Victims-w.Suspects-w.Turns)
+	return fmt.Sprintf("%d of %d containers were counted in the last window: %d as victims, %d as suspects, "+
+		"%d because they had waited longest, %d because they use most", w.Counted, w.Containers, w.Victims,
+		w.Suspects, w.Turns, w.Counted-w.Victims-w.Suspects-w.Turns)
 }
 
 // Jobs counts the jobs with containers on this node by what they lack to be judged.

@@ -112,8 +112,8 @@ func TestTheHeadSaysWhyThereIsNoCPI(t *testing.T) {
 			Next: 5, Jobs: &control.Jobs{Judged: 3, LackTasks: 9, LackSamples: 2, MinTasks: 5, MinTaskSamples: 100,
 				Next: of(2220), Uncounted: 12}},
 		"CPI: windows of 10s every 1m, the last one 1s ago; 10 of 40 containers were counted in the last window: " +
-			"victims in question 1, suspects 2, by turns 4, for what they use 3": {Counting: true, Window: 10,
-			Interval: 60, Age: of(1), Watchlist: &control.Watchlist{Counted: 10, Containers: 40, Victims: 1,
+			"1 as victims, 2 as suspects, 4 because they had waited longest, 3 because they use most": {Counting: true,
+			Window: 10, Interval: 60, Age: of(1), Watchlist: &control.Watchlist{Counted: 10, Containers: 40, Victims: 1,
 				Suspects: 2, Turns: 4}},
 		"CPI: windows of 10s every 1m; the last one was dropped: a CPU came or went": {Counting: true, Window: 10,
 			Interval: 60, Age: of(1), Dropped: "a CPU came or went"},

@@ -121,8 +121,8 @@ func TestStatusNotesWhatDoesNotWork(t *testing.T) {
 	s.CPI.Specs, s.RestartRequired = "no answer", []string{"cpi.mode", "mode"}
 	s.CPI.Watchlist = &control.Watchlist{Counted: 4, Containers: 9, Victims: 1, Suspects: 1, Turns: 2}
 	want := []string{"the configuration file has changed; a restart is required for cpi.mode, mode",
-		"CPU performance: 4 of 9 containers were counted in the last window: victims in question 1, suspects 1, " +
-			"by turns 2, for what they use 0",
+		"CPU performance: 4 of 9 containers were counted in the last window: 1 as victims, 1 as suspects, " +
+			"2 because they had waited longest, 0 because they use most",
 		"specs of the cluster: no answer"}
 	if got := notes(s); !slices.Equal(got, want) {
 		t.Errorf("status notes %q, want %q", got, want)
