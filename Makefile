@@ -117,7 +117,7 @@ e2e: setup-vm build ## every scenario with systemd and without it, on containerd
 	$(MAKE) e2e-kubernetes
 
 .PHONY: test-proof
-test-proof: setup-vm ## prove in virtual machines that enforcement holds: windows, hotplug, drift, crashes, disorder, uninstalling, reserved CPUs first
+test-proof: setup-vm ## prove in virtual machines that enforcement holds: windows, hotplug, drift, crashes, disorder, uninstalling, reserved CPUs first, a daemon that lacks descriptors, CPU and memory
 	$(GO) run ./e2e/proof -driver cgroupfs
 	$(GO) run ./e2e/proof -driver systemd
 

@@ -47,6 +47,7 @@ var proofs = []proof{
 	{Name: "uninstall", Run: uninstall},
 	{Name: "doctor", Run: doctor},
 	{Name: "reserved", Run: reserved},
+	{Name: "starved", Run: starved},
 	{Name: "interference", Run: interference},
 }
 

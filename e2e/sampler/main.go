@@ -7,6 +7,8 @@
 //	sampler spread             pins the busy threads, each onto a CPU that it may use
 //	sampler hotplug FILE       switches CPUs and times the repair
 //	sampler refuse             an NRI plugin that refuses containers by annotation
+//	sampler starve PID         leaves a process no free file descriptor, and says what its limit was
+//	sampler feed PID LIMIT     gives it that many
 //	sampler get URL            what an HTTP server of the guest answers
 //	sampler fault CGROUP DUTY  a load: page faults at a fixed rate
 //	sampler spin CGROUP LOAD   a load: "THREADS ON [OFF]" busy threads, on and off
@@ -39,7 +41,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("say window, picture, watch, spread, hotplug, refuse, get, fault or spin")
+		return errors.New("say window, picture, watch, spread, hotplug, refuse, starve, feed, get, fault or spin")
 	}
 	argument := ""
 	if len(args) > 1 {
@@ -60,6 +62,13 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		result, err = switchAndTime(ctx, argument)
 	case "refuse":
 		return refuse(ctx)
+	case "starve":
+		result, err = starve(argument)
+	case "feed":
+		if len(args) != 3 {
+			return errors.New("feed wants a process and a limit")
+		}
+		return feed(argument, args[2])
 	case "get":
 		return get(ctx, argument, out)
 	case "fault", "spin":

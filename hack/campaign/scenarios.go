@@ -108,8 +108,7 @@ func machines() []scenario {
 		{"the inode of a cgroup is used again", "another container, with counts of its own", []string{
 			"cpi/counter TestCgroupComesBack"}, nil, ""},
 		{"no file descriptor is left", "the event is lost with its reason, and tried again", []string{
-			"cpi/counter TestWhyAbsent", "cpi/counter TestAnEventThatIsBusyAtFirst"}, nil,
-			"a whole daemon without descriptors"},
+			"cpi/counter TestWhyAbsent", "cpi/counter TestAnEventThatIsBusyAtFirst"}, []string{"starved"}, ""},
 		{"the state file is damaged, or another node's", "put aside; what runs is read from the node", []string{
 			"internal/state TestBadFilesArePutAside", "internal/state TestEveryTruncationIsNoticed",
 			"internal/state TestAnyFlippedBitIsNoticedOrMeansNothing", "plugin TestWhateverBecameOfTheStateFile"},
@@ -199,8 +198,7 @@ func fleets() []scenario {
 			"plugin/node TestTakingOverFiveThousandPodsBesideASlowDisk"}, nil, ""},
 		{"the daemon has 50m CPU, then is killed for its memory", "as slow, and as kill -9", []string{
 			"plugin TestKilledAtEveryPointOfEveryLife",
-			"plugin TestAPluginThatWasTooSlowComesBackAndTakesOver"}, []string{"bursts"},
-			"a limit of memory that really kills"},
+			"plugin TestAPluginThatWasTooSlowComesBackAndTakesOver"}, []string{"starved"}, ""},
 		{"a second cluster's daemon", "the second waits; what it wrote is left alone", []string{
 			"cmd/quietcore TestASecondDaemonSaysWhoIsThere", "internal/nrt TestForeignObjectIsLeftAlone",
 			"internal/lend TestRivalIsNamed"}, nil, ""},
