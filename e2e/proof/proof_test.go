@@ -210,3 +210,23 @@ func TestAFailureThatMayBeTheHostsIsTriedOnceMore(t *testing.T) {
 		t.Error("what holds is not played again")
 	}
 }
+
+func TestAHostThatIsFasterSinceWasNoisy(t *testing.T) {
+	looks := func(alone ...float64) (list []look) {
+		for _, v := range alone {
+			list = append(list, look{victim: v, batch: 5}, look{victim: v})
+		}
+		return list
+	}
+	for _, c := range []struct {
+		looks []look
+		want  bool
+	}{
+		{looks(100, 90, 110, 95), false}, {looks(100, 60, 60, 110), false}, {looks(50, 60, 60, 110), true},
+		{looks(100, 100, 100, 250), true}, {nil, false},
+	} {
+		if err := noisy(c.looks, 100); errors.Is(err, errNoisy) != c.want {
+			t.Errorf("%v: %v", c.looks, err)
+		}
+	}
+}
