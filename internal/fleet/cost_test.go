@@ -110,6 +110,8 @@ func runHub(t testing.TB, program, kubeconfig string, rounds int, every time.Dur
 	}}}
 	cmd := exec.CommandContext(t.Context(), program, "hub", "--kubeconfig", kubeconfig, "--listen", socket,
 		"--every", every.String())
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +129,9 @@ func runHub(t testing.TB, program, kubeconfig string, rounds int, every time.Dur
 		<-tick.C
 		resp, err := client.Get("http://localhost/api/fleet")
 		if err != nil {
+			if peakNow(cmd.Process.Pid) == 0 {
+				t.Fatalf("the hub has ended: %v\n%s", cmd.Wait(), complaints.String())
+			}
 			continue // it does not listen yet
 		}
 		text, err := io.ReadAll(resp.Body)
