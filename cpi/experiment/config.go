@@ -22,6 +22,9 @@ type Config struct {
 	Tests  int     // of one victim at a time
 	// Enforce says that throttles are executed. Without it nobody is tested.
 	Enforce bool
+	// NeedWitness charges a verdict to the budget of tests, and lets it evict nobody, until a job of
+	// another namespace than the accuser's confirms it, unless the suspect is of that one, too.
+	NeedWitness bool
 	// GivenSpecs says that the specs of SetSpec alone say what is normal.
 	GivenSpecs bool
 

@@ -61,6 +61,7 @@ type Event struct {
 	E         float64
 	Arms      [2]Arm  // left alone, throttled; of a test's end
 	Harm      float64 // minutes that the test was charged for
+	Witness   Witness // of a test's end
 	Why       string
 }
 
@@ -269,6 +270,7 @@ type Test struct {
 	E      float64
 	Arms   [2]Arm  // left alone, throttled
 	Harm   float64 // minutes that it was charged for, and that were not refunded
+	Witness
 }
 
 // TestOf a pair.
@@ -277,7 +279,8 @@ func (d *Detector) TestOf(key PairKey) Test {
 	if p == nil {
 		return Test{}
 	}
-	return Test{Victim: d.protected(p), Stage: p.stage, E: p.proc.e(d.bank), Arms: p.told(), Harm: p.spent}
+	return Test{Victim: d.protected(p), Stage: p.stage, E: p.proc.e(d.bank), Arms: p.told(), Harm: p.spent,
+		Witness: d.witnessOf(p)}
 }
 
 // Container returns the newest view of a container.
@@ -335,6 +338,11 @@ func (d *Detector) ObserveAfter(steps int64, now time.Time, samples []Sample) []
 	d.observe()
 	d.heat()
 	d.analyse()
+	for _, p := range d.order {
+		if p.stage == Testing || p.stage == Verdict {
+			d.enlist(p)
+		}
+	}
 	d.begin()
 	return d.work.events
 }

@@ -245,7 +245,7 @@ func TestMemoryIsBounded(t *testing.T) {
 func TestMemoryOfAContainer(t *testing.T) {
 	size := unsafe.Sizeof(container{}) + unsafe.Sizeof(victim{}) + unsafe.Sizeof(workload{}) +
 		maxPoints*unsafe.Sizeof(point{}) + unsafe.Sizeof(suspect{}) + unsafe.Sizeof(pair{}) +
-		unsafe.Sizeof(accuser{})
+		unsafe.Sizeof(accuser{}) + mostWitnesses*unsafe.Sizeof(witness{})
 	t.Logf("%d bytes", size)
 	if size > 8<<10 {
 		t.Errorf("%d bytes; 8 KiB leave as much for the samples", size)

@@ -1,15 +1,18 @@
 package experiment
 
 import (
+	"cmp"
 	"encoding/json"
 	"math"
 	"slices"
 )
 
-// kernels of the largest bank, and windows that it remembers: more than its longest lag.
+// kernels of the largest bank, and windows that it remembers: coins of more than its longest
+// lag, and residuals of as many as are judged together.
 const (
 	kernels = 24
 	recent  = 20
+	judged  = 2
 )
 
 // kernel is one hypothesis on how a suspect acts: the residual is judged by the coin of so
@@ -102,13 +105,20 @@ type coin struct {
 // and how much it varies anyway.
 type effect struct{ disturbed, sd float64 }
 
-// process is the e-process of a pair: ln of what was won by betting on each kernel. A
-// kernel of lag l knows the coins up to l windows ago.
+// process is the e-process of a pair, and those of the witnesses of its coins.
 type process struct {
-	Now   [kernels]float64 `json:"now"`
-	Coins coins            `json:"coins"`
-	Held  float64          `json:"held"` // how full the leaky kernel's cache is
-	past  [recent]residual
+	stake
+	Coins     coins     `json:"coins"`
+	Held      float64   `json:"held"` // how full the leaky kernel's cache is
+	Witnesses []witness `json:"witnesses,omitempty"`
+	Witnessed string    `json:"witnessed,omitempty"` // the job that confirmed a verdict; empty: none yet
+}
+
+// stake is ln of what was won by betting on each kernel. A kernel of lag l knows the coins
+// up to l windows ago.
+type stake struct {
+	Now  [kernels]float64 `json:"now"`
+	past [judged]residual
 }
 
 // coins of the last windows.
@@ -183,16 +193,23 @@ func (p *process) on(window int64) bool {
 // all lags sum to 1, and so any lag's sum reaches T with probability 1/T at most. The
 // newest values of different lags together are no martingale.
 func (p *process) sure(b *bank) float64 {
-	var won [recent]float64
-	for i := range b.list {
-		won[b.list[i].lag] += b.list[i].weight * math.Exp(p.Now[i])
-	}
+	won := p.byLag(b)
 	return slices.Max(won[:])
 }
 
+// byLag is what the kernels of each lag have won.
+func (s *stake) byLag(b *bank) (won [recent]float64) {
+	for i := range b.list {
+		won[b.list[i].lag] += b.list[i].weight * math.Exp(s.Now[i])
+	}
+	return won
+}
+
 // coinOf a window; nil if none was thrown.
-func (p *process) coinOf(window int64) *coin {
-	c := &p.Coins[index(window, recent)]
+func (p *process) coinOf(window int64) *coin { return p.Coins.of(window) }
+
+func (l *coins) of(window int64) *coin {
+	c := &l[index(window, recent)]
 	if c.Window != window || c.P <= 0 {
 		return nil
 	}
@@ -236,25 +253,31 @@ func (p *process) observe(b *bank, window int64, s seen) {
 		throttled = throttled || now.On
 	}
 	p.Held = b.filled(p.Held, throttled, 1)
-	p.past[index(window, recent)] = residual{window, s.r}
+	p.bet(b, &p.Coins, residual{window, s.r}, nil)
+}
+
+// bet on the coins with a window's residual. expects is what a disturbed window is like; nil: as
+// it was when the coin was thrown.
+func (s *stake) bet(b *bank, coins *coins, now residual, expects *effect) {
+	s.past[index(now.window, judged)] = now
 	for i := range b.list {
 		k := &b.list[i]
-		c := p.coinOf(window - int64(k.lag))
+		c := coins.of(now.window - int64(k.lag))
 		if c == nil || !c.Active || c.P >= 1 || k.block && !c.Block {
 			continue
 		}
-		if r := p.level(window, k.over); !math.IsNaN(r) {
-			m := k.model(b, c)
-			p.Now[i] += math.Log(factor(c, m.quiet(r), m.noisy(r)))
+		if r := s.level(now.window, k.over); !math.IsNaN(r) {
+			m := k.model(b, c, cmp.Or(expects, &c.x))
+			s.Now[i] += math.Log(factor(c, m.quiet(r), m.noisy(r)))
 		}
 	}
 }
 
 // level is the mean residual of so many windows up to one, as far as they are known.
-func (p *process) level(window int64, over int) float64 {
+func (s *stake) level(window int64, over int) float64 {
 	n, sum := 0, 0.0
 	for k := range int64(max(over, 1)) {
-		if at := &p.past[index(window-k, recent)]; at.window == window-k && !math.IsNaN(at.r) {
+		if at := &s.past[index(window-k, judged)]; at.window == window-k && !math.IsNaN(at.r) {
 			n, sum = n+1, sum+at.r
 		}
 	}
@@ -262,8 +285,7 @@ func (p *process) level(window int64, over int) float64 {
 }
 
 // model of the residual that a kernel has for a coin.
-func (k *kernel) model(b *bank, c *coin) model {
-	x := c.x
+func (k *kernel) model(b *bank, c *coin, x *effect) model {
 	m := model{a0: x.disturbed, s: max(0.06, 1.1*x.sd), idle: k.idle, wide: 0.15}
 	if k.leaky {
 		full, more := x.disturbed, 0.05

@@ -32,8 +32,8 @@ func TestWeightsOfKernels(t *testing.T) {
 				b.block)
 		}
 		for i := range b.list {
-			if sum += b.list[i].weight; b.list[i].lag > b.longest {
-				t.Errorf("kernel %d has a lag of %d", i, b.list[i].lag)
+			if sum += b.list[i].weight; b.list[i].lag > b.longest || b.list[i].over > judged {
+				t.Errorf("kernel %d has a lag of %d, and judges %d windows", i, b.list[i].lag, b.list[i].over)
 			}
 		}
 		if math.Abs(sum-1) > 1e-12 {

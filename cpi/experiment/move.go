@@ -99,7 +99,7 @@ func (d *Detector) moveFails(p *pair) string {
 // it was moved.
 func (d *Detector) harden(p *pair) {
 	d.counts.Hardened++
-	p.proc, p.move = *p.move.guilt, move{}
+	p.proc, p.move = p.evidence(), move{}
 	for i := range p.proc.Coins {
 		p.proc.Coins[i] = coin{}
 	}
@@ -130,6 +130,16 @@ func (d *Detector) hardenLost() {
 		d.harden(p)
 		d.conclude(p, HardenedEvent, why)
 	}
+}
+
+// evidence on a quota: what had been won before the suspect was moved, and all that witnesses have.
+func (p *pair) evidence() process {
+	if !p.move.on {
+		return p.proc
+	}
+	proc := *p.move.guilt
+	proc.Witnesses, proc.Witnessed = p.proc.Witnesses, p.proc.Witnessed
+	return proc
 }
 
 // RefuseMove says that the move of a job was not carried out: a quota throttles it instead, from the next coin on.

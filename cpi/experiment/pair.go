@@ -305,13 +305,14 @@ func (d *Detector) observe() {
 		}
 		before := p.proc.e(d.bank)
 		p.proc.observe(d.bank, d.tick, seen{r, active})
+		d.testify(p)
 		c := p.proc.coinOf(d.tick)
 		p.note(c, r, thr)
 		d.counts.tally(p, c, r)
 		if p.stage == Verdict && active && (c == nil || c.P < 1) {
 			p.serve(d.bank)
 		}
-		if c != nil && c.On && active && p.stage == Testing && s.lead == p {
+		if c != nil && c.On && active && s.lead == p && d.pays(p) {
 			d.charge(p, s, before)
 		}
 		if kind, why := d.step(p); kind != "" {
@@ -346,7 +347,15 @@ func (p *pair) pending(b *bank, window int64) bool {
 	return false
 }
 
+// pays says that a pair's throttles are charged to its budget.
+func (d *Detector) pays(p *pair) bool {
+	return p.stage == Testing || p.stage == Verdict && !p.move.on && d.doubtful(p)
+}
+
 func (d *Detector) charge(p *pair, s *suspect, e float64) {
+	if d.doubtful(p) {
+		e = 1
+	}
 	cost := price(e) * float64(d.tick-d.began) * d.cfg.Window.Minutes()
 	p.spent += cost
 	d.counts.Harm += cost
@@ -359,27 +368,33 @@ func (d *Detector) charge(p *pair, s *suspect, e float64) {
 func (d *Detector) conclude(p *pair, kind Kind, why string) {
 	spent := p.spent
 	if kind == VerdictEvent {
+		d.agree(p)
 		if !p.reached {
 			p.reached = true
 			d.counts.Verdicts++
 		}
+	}
+	if kind == VerdictEvent && !d.doubtful(p) {
 		a := d.accuserOf(p.accuser)
 		a.harm.Left = min(a.harm.Left+p.spent, savedHarm*d.cfg.Budget)
 		p.spent = 0
 	}
 	d.emit(Event{Kind: kind, Victim: d.protected(p), Job: p.key.Suspect, E: p.proc.e(d.bank), Why: why,
-		Arms: p.told(), Harm: spent})
+		Arms: p.told(), Harm: spent, Witness: d.witnessOf(p)})
 }
 
 // victimOf a pair: the container that it was begun for, or one of the same job.
-func (d *Detector) victimOf(p *pair) *victim {
-	if c := d.slotOf(p.victim); c != nil && c.victim != nil && c.gone == 0 && c.victim.job.key() == p.workload() {
+func (d *Detector) victimOf(p *pair) *victim { return d.someVictim(&p.victim, p.workload()) }
+
+// someVictim of a job: the container of ref, or else another one, which ref then is.
+func (d *Detector) someVictim(ref *Ref, key workloadKey) *victim {
+	if c := d.slotOf(*ref); c != nil && c.victim != nil && c.gone == 0 && c.victim.job.key() == key {
 		return c.victim
 	}
 	best := Ref(-1)
 	for i := range d.all {
 		c := &d.all[i]
-		if c.Container == nil || c.victim == nil || c.gone != 0 || c.victim.job.key() != p.workload() {
+		if c.Container == nil || c.victim == nil || c.gone != 0 || c.victim.job.key() != key {
 			continue
 		}
 		if best < 0 || c.victim.lastAnomaly > d.all[best].victim.lastAnomaly {
@@ -389,7 +404,7 @@ func (d *Detector) victimOf(p *pair) *victim {
 	if best < 0 {
 		return nil
 	}
-	p.victim = best
+	*ref = best
 	return d.all[best].victim
 }
 

@@ -75,11 +75,7 @@ func (d *Detector) Save() State {
 		return cmp.Or(compare(a.Job, b.Job), compare(a.Platform, b.Platform))
 	})
 	for _, p := range d.order {
-		proc := &p.proc
-		if p.move.on {
-			proc = p.move.guilt
-		}
-		s.Pairs = append(s.Pairs, PairState{PairKey: p.key, Stage: p.stage, Process: *proc, Moved: p.move.on,
+		s.Pairs = append(s.Pairs, PairState{PairKey: p.key, Stage: p.stage, Process: p.evidence(), Moved: p.move.on,
 			Accuser:   p.accuser,
 			Disturbed: p.effect.disturbed, SD: p.effect.sd, Spent: p.spent, Reached: p.reached, Rest: p.rest,
 			Until: p.times.until, Term: min(p.term, savedTerms-1)})
@@ -142,6 +138,9 @@ func (d *Detector) restorePair(s *PairState) {
 	p.stage, p.proc, p.accuser, p.victim = s.Stage, s.Process, s.Accuser, -1
 	p.effect = effect{disturbed: s.Disturbed, sd: s.SD}
 	p.spent, p.reached, p.rest, p.term = s.Spent, s.Reached, s.Rest, s.Term
+	for i := range p.proc.Witnesses {
+		p.proc.Witnesses[i].ref = -1
+	}
 	p.times = times{began: d.window, active: d.window, bad: d.window, seen: d.window, judged: d.window,
 		until: min(s.Until, d.window+d.windows(mostRest))}
 	for i := range p.proc.Coins {
@@ -160,16 +159,23 @@ func (l *line) plausible() bool {
 		math.Abs(l.C) < 20 && math.Abs(l.At) < 20 && l.Low <= l.High
 }
 
+func (s *stake) plausible() bool {
+	return !slices.ContainsFunc(s.Now[:], func(log float64) bool { return !(math.Abs(log) < 200) })
+}
+
 func (s *PairState) plausible() bool {
 	switch s.Stage {
 	case Testing, Verdict, Parked, Resting:
 	default:
 		return false
 	}
-	for _, log := range s.Process.Now {
-		if !(math.Abs(log) < 200) {
+	for i := range s.Process.Witnesses {
+		if i >= mostWitnesses || !s.Process.Witnesses[i].plausible() {
 			return false
 		}
+	}
+	if !s.Process.stake.plausible() {
+		return false
 	}
 	return s.Term >= 0 && s.Term < savedTerms && s.Process.Held >= 0 && s.Process.Held <= 1 &&
 		s.Disturbed >= leastEffect && s.Disturbed <= mostEffect && s.SD > 0 && s.SD < 10 && s.Spent >= 0 &&

@@ -27,18 +27,20 @@ type suspect struct {
 
 // trial is the coin of a suspect for a window.
 type trial struct {
-	lead    *pair   // whose test it is; nil: there is no coin
-	p       float64 // of throttling
-	thrown  bool
-	next    bool           // what the coin says of the window to come
-	on      bool           // throttled in the window to come or that has just ended
-	off     *cpi.Room      // what it keeps off in place of a quota, while on; nil: a quota throttles it
-	until   time.Time      // end of the throttle that was told last
-	told    *cpi.Container // for whom
-	grown   bool           // a container has come since
-	refused int64          // window until which it is left alone, since a throttle was refused
-	caps    []int64        // windows of its newest caps, at most Config.EvictAfter of them
-	asked   int64          // window in which its eviction was asked for; 0: never
+	lead   *pair   // whose test it is; nil: there is no coin
+	p      float64 // of throttling
+	thrown bool
+	next   bool           // what the coin says of the window to come
+	on     bool           // throttled in the window to come or that has just ended
+	off    *cpi.Room      // what it keeps off in place of a quota, while on; nil: a quota throttles it
+	until  time.Time      // end of the throttle that was told last
+	told   *cpi.Container // for whom
+	grown  bool           // a container has come since
+	// confirmed says that a verdict on it has a neutral witness.
+	confirmed bool
+	refused   int64   // window until which it is left alone, since a throttle was refused
+	caps      []int64 // windows of its newest caps, at most Config.EvictAfter of them
+	asked     int64   // window in which its eviction was asked for; 0: never
 }
 
 // add a container.
@@ -117,7 +119,7 @@ func (s *suspect) close(window int64) {
 }
 
 // measure what the job uses when it is busy: the ninth decile of the windows in which it
-// was let.
+// was let. Of a verdict these are few, and it may have been idle in all of them.
 func (s *suspect) measure(w *workspace) {
 	w.levels = w.levels[:0]
 	for k := range int64(history60) {
@@ -125,9 +127,15 @@ func (s *suspect) measure(w *workspace) {
 			w.levels = append(w.levels, u)
 		}
 	}
-	if n := len(w.levels); n >= leastPeak {
-		s.peak = nth(w.levels, int(0.9*float64(n)))
+	n := len(w.levels)
+	if n < leastPeak {
+		return
 	}
+	busy := nth(w.levels, int(0.9*float64(n)))
+	if s.lead != nil && s.lead.stage == Verdict {
+		busy = max(busy, s.peak)
+	}
+	s.peak = busy
 }
 
 const (

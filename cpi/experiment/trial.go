@@ -151,12 +151,13 @@ func (d *Detector) propose(ref Ref, c *container, ranked []Suspect) string {
 // losing tests go on, and keep nobody from being tested.
 const losing = 0.5
 
-// accuserName is who pays for a container's tests.
+// accuserName is who pays for a container's tests: its namespace, with which a job's name
+// begins where a record does not tell it.
 func accuserName(c *cpi.Container) string {
 	if c.Namespace != "" {
 		return c.Namespace
 	}
-	return JobOf(c)
+	return namespaceOf(JobOf(c))
 }
 
 // test a suspect: go on with a parked test, or begin one. Empty: it is not to be tested
@@ -175,8 +176,10 @@ func (d *Detector) test(ref Ref, c *container, s *Suspect, a *accuser) string {
 		if p == nil {
 			p = d.addPair(key)
 		}
-		rest := p.rest
-		*p = pair{key: key, rest: rest}
+		// Witnesses are asked once, however often a test begins.
+		was := &p.proc
+		*p = pair{key: key, rest: p.rest, accuser: p.accuser,
+			proc: process{Witnesses: was.Witnesses, Witnessed: was.Witnessed}}
 	case p.stage == Parked:
 	default:
 		return ""
@@ -185,6 +188,7 @@ func (d *Detector) test(ref Ref, c *container, s *Suspect, a *accuser) string {
 	p.effect = effect{disturbed: c.victim.disturbed(), sd: j.history.line.SD}
 	p.eager = s.Prior >= priorToHasten
 	p.times = times{began: d.window, active: d.window, bad: d.window, seen: d.window, judged: d.window}
+	d.enlist(p)
 	d.emit(Event{Kind: BegunEvent, Victim: c.Container, Job: s.Job, E: p.proc.e(d.bank),
 		Why: fmt.Sprintf("prior %.1f", s.Prior)})
 	return "a test of " + s.Job + " begins"
@@ -225,10 +229,10 @@ func (d *Detector) begin() {
 	d.work.trials = d.work.trials[:0]
 	d.short = false
 	for _, s := range d.listed {
-		s.lead, s.p = nil, 0
 		if d.window%peakEvery == 0 {
 			s.measure(&d.work.prior)
 		}
+		s.lead, s.p, s.confirmed = nil, 0, false
 	}
 	d.hardenLost()
 	for _, p := range d.order {
@@ -241,13 +245,14 @@ func (d *Detector) begin() {
 			continue
 		}
 		chance := p.propensity(d.bank, d.cfg.Threshold, d.tick, s.round.active)
-		if p.stage == Testing && chance > 0 &&
+		if chance > 0 && d.pays(p) &&
 			(d.accuserOf(p.accuser).harm.Left < leastHarm || d.harmOf(s).Left < leastHarm) {
 			chance = 0
 		}
 		if chance > s.p {
 			s.lead, s.p = p, chance
 		}
+		s.confirmed = s.confirmed || p.stage == Verdict && p.confirmed()
 	}
 	for _, s := range d.listed {
 		if s.p > 0 {
@@ -315,10 +320,15 @@ func (d *Detector) actuate(s *suspect) {
 			E: s.lead.proc.e(d.bank), Why: fmt.Sprintf("tested, e-value %.2g, coin of %.2f", s.lead.proc.e(d.bank),
 				s.p)})
 	case s.until.Before(end), s.grown:
-		s.until = d.now.Add(time.Duration(min(d.bank.terms[s.lead.term], longestTerm)) * d.cfg.Period)
+		most := longestTerm
+		if d.cfg.NeedWitness && !s.confirmed {
+			most = mostAlone
+		}
+		s.until = d.now.Add(time.Duration(min(d.bank.terms[s.lead.term], most)) * d.cfg.Period)
 		s.told = d.protected(s.lead)
 		d.emit(Event{Kind: CapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: s.until,
-			E: s.lead.proc.e(d.bank), Why: fmt.Sprintf("disturbs, e-value %.3g", s.lead.proc.e(d.bank)), Off: s.off})
+			E: s.lead.proc.e(d.bank), Off: s.off, Why: fmt.Sprintf("disturbs, e-value %.3g; %s",
+				s.lead.proc.e(d.bank), d.witnessOf(s.lead).Text())})
 		if s.off == nil {
 			d.countCap(s)
 		}
@@ -329,7 +339,7 @@ func (d *Detector) actuate(s *suspect) {
 // day.
 func (d *Detector) countCap(s *suspect) {
 	n := d.cfg.EvictAfter
-	if n == 0 {
+	if n == 0 || d.cfg.NeedWitness && !s.confirmed {
 		return
 	}
 	s.caps = append(s.caps, d.window)

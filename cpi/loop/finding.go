@@ -56,6 +56,8 @@ type Test struct {
 	Verdict bool
 	Arms    [2]experiment.Arm // the suspect left alone, and throttled
 	Harm    float64           // minutes that it was charged for
+	// Witness says who confirms a verdict.
+	Witness experiment.Witness
 }
 
 // Throttle says why a container is throttled now.

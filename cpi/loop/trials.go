@@ -284,6 +284,9 @@ func (t *trials) throttles(now time.Time) (list []Throttle) {
 			one.Why = fmt.Sprintf("it is tested whether it disturbs %s: throttled in this window by a coin that says "+
 				"so with probability %.2g; e-value %.3g so far, %.0f is a verdict", c.Pair.Victim, c.P, test.E, least)
 		}
+		if one.Verdict {
+			one.Why += "; " + test.Witness.Text()
+		}
 		one.Until = at(t.d.Until(t.refs[id]))
 		if off, _ := t.d.MovedOff(t.refs[id]); off != nil {
 			one.Off = off.String()
@@ -376,7 +379,8 @@ func (t *trials) tellCoins(now time.Time) {
 			t.l.report(&Finding{Kind: TestEvent, At: at(now), Victim: test.Victim, Target: t.someOf(c.Pair.Suspect),
 				Until: at(now.Add(cmp.Or(t.short(), t.period))),
 				Test: &Test{Job: c.Pair.Suspect, P: c.P, On: c.On, E: test.E,
-					Verdict: test.Stage == experiment.Verdict, Arms: test.Arms, Harm: test.Harm}})
+					Verdict: test.Stage == experiment.Verdict, Arms: test.Arms, Harm: test.Harm,
+					Witness: test.Witness}})
 		}
 	}
 }
@@ -444,7 +448,8 @@ func (t *trials) outcome(f *Finding, e *experiment.Event, result detect.Result) 
 	f.Kind, f.Target = detect.OutcomeEvent, t.someOf(e.Job)
 	f.Outcome = &detect.Outcome{Kind: detect.DoCap, Result: result, Before: alone.Excess, After: throttled.Excess,
 		Samples: throttled.Windows, Why: e.Why}
-	f.Test = &Test{Job: e.Job, E: e.E, Verdict: result == detect.Success, Arms: e.Arms, Harm: e.Harm}
+	f.Test = &Test{Job: e.Job, E: e.E, Verdict: result == detect.Success, Arms: e.Arms, Harm: e.Harm,
+		Witness: e.Witness}
 	t.l.report(f)
 }
 

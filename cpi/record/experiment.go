@@ -17,6 +17,9 @@ func (r *Recorder) recordTest(f *loop.Finding) {
 		}
 		x := e.experiment(f.Test.Job)
 		x.EValue = f.Test.E
+		if w := &f.Test.Witness; f.Test.Verdict && !w.Own {
+			x.Witness = &incidents.Witness{Job: w.Job, EValue: w.E, Jobs: w.Jobs}
+		}
 		if f.Kind == detect.OutcomeEvent || !f.Test.Verdict { // a verdict refunds
 			x.Minutes = f.Test.Harm
 		}

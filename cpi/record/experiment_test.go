@@ -37,9 +37,18 @@ func TestAnIncidentShowsItsExperiments(t *testing.T) {
 	arms := [2]experiment.Arm{{Windows: 6, Excess: 1.5}, {Windows: 5, Excess: 0.75}}
 	find(1, loop.TestEvent, loop.Test{Begun: true, E: 1})
 	find(2, loop.TestEvent, loop.Test{P: 0.25, On: true, E: 1.5, Harm: 1})
+	if w := last["web-0"].Experiments[0].Witness; w != nil {
+		t.Errorf("a witness of a test without a verdict: %+v", w)
+	}
 	find(3, loop.TestEvent, loop.Test{P: 0.5, E: 4, Harm: 1})
-	find(4, detect.OutcomeEvent, loop.Test{E: 210, Verdict: true, Harm: 2.5, Arms: arms})
-	find(5, loop.TestEvent, loop.Test{P: 0.8, On: true, E: 220, Verdict: true, Arms: arms})
+	find(4, detect.OutcomeEvent, loop.Test{E: 210, Verdict: true, Harm: 2.5, Arms: arms,
+		Witness: experiment.Witness{E: 0.7, Jobs: 2}})
+	if w := last["web-0"].Experiments[0].Witness; w == nil || *w != (incidents.Witness{EValue: 0.7, Jobs: 2}) ||
+		w.Text() != "no neutral witness yet: e-value 0.7 of 2 jobs" {
+		t.Errorf("before it is confirmed: %+v", w)
+	}
+	find(5, loop.TestEvent, loop.Test{P: 0.8, On: true, E: 220, Verdict: true, Arms: arms,
+		Witness: experiment.Witness{Job: "db/Deployment/db", E: 4.5, Jobs: 2}})
 	if got := len(last["db"].Experiments); got != 0 {
 		t.Errorf("%d tests for another victim", got)
 	}
@@ -54,6 +63,9 @@ func TestAnIncidentShowsItsExperiments(t *testing.T) {
 			x.Alone != (incidents.Arm{Windows: 6, CPI: 3}) || x.Under != (incidents.Arm{Windows: 5, CPI: 1.5}) {
 			t.Errorf("%s: %+v", pod, x)
 		}
+		if x.Witness == nil || x.Witness.Text() != "confirmed by db/Deployment/db, e-value 4.5" {
+			t.Errorf("%s: witness %+v", pod, x.Witness)
+		}
 		if len(x.Coins) != 3 || !x.Coins[0].On || x.Coins[1].On || x.Coins[0].Offset != 2*time.Minute ||
 			x.Coins[0].Length != time.Minute || x.Coins[2].P != 0.8 {
 			t.Errorf("%s: %+v", pod, x.Coins)
@@ -62,7 +74,8 @@ func TestAnIncidentShowsItsExperiments(t *testing.T) {
 	find(6, detect.OutcomeEvent, loop.Test{E: 0.1, Harm: 1})
 	find(90, loop.TestEvent, loop.Test{Begun: true, E: 1})
 	got := last["web-0"].Experiments
-	if len(got) != 2 || got[0].Result != incidents.Innocent || got[1].Result != "" {
+	if len(got) != 2 || got[0].Result != incidents.Innocent || got[1].Result != "" ||
+		got[1].Witness != nil {
 		t.Errorf("a test that begins anew: %+v", got)
 	}
 }

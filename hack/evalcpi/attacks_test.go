@@ -27,7 +27,11 @@ type arena struct {
 
 func newArena(t *testing.T, seed uint64) *arena {
 	t.Helper()
-	cfg := experiment.DefaultConfig()
+	return newArenaOf(t, experiment.DefaultConfig(), seed)
+}
+
+func newArenaOf(t *testing.T, cfg experiment.Config, seed uint64) *arena {
+	t.Helper()
 	cfg.Window = cfg.Period // the arena lives in minutes
 	d, err := experiment.New(cfg)
 	if err != nil {
@@ -165,6 +169,7 @@ func TestAttacksOfSuspects(t *testing.T) {
 				web := claim{container: "web-0", job: "web", namespace: "w", class: cpi.LS, wants: 1}
 				claims := []claim{{container: "idle-0", job: "idle", namespace: "i", class: cpi.Batch, wants: 2,
 					cpi: 1}}
+				api := claim{container: "api-0", job: "api", namespace: "a", class: cpi.LS, wants: 1}
 				doing := 0.0
 				if m >= 60 {
 					list := attack(a)
@@ -182,8 +187,8 @@ func TestAttacksOfSuspects(t *testing.T) {
 					claims = append(claims, list...)
 				}
 				is += doing
-				web.cpi = a.noisy(1 + min(doing/3, 2))
-				a.step(append(claims, web))
+				web.cpi, api.cpi = a.noisy(1+min(doing/3, 2)), a.noisy(1+min(doing/6, 1))
+				a.step(append(claims, web, api))
 			}
 			t.Logf("%d verdicts on hog, throttled in %d + %d minutes, %.0f %% of its work done; idle %d, %d minutes",
 				a.verdicts["hog"], a.probed["hog"], a.capped["hog"], 100*is/would, a.verdicts["idle"], a.probed["idle"])
@@ -237,6 +242,62 @@ func TestLiars(t *testing.T) {
 			}
 			if a.probed["rival"] == 0 {
 				t.Error("nobody was probed: nothing is shown")
+			}
+		})
+	}
+}
+
+// TestLiarsInStep: victims that feel whether their rival is throttled, and claim to suffer while it is
+// not, get a verdict as if it were true. Where a witness is needed it costs as much as a test, unless
+// somebody of another namespace says the same.
+func TestLiarsInStep(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		liars      int
+		namespaces int
+		need       bool
+		most       float64 // of the rival's work that is kept from it
+	}{
+		{"one", 1, 1, false, 1},
+		{"one, a witness is needed", 1, 1, true, 0.25},
+		{"a hundred of one namespace, a witness is needed", 100, 1, true, 0.25},
+		{"two of two namespaces, a witness is needed", 2, 2, true, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := experiment.DefaultConfig()
+			cfg.NeedWitness = c.need
+			a := newArenaOf(t, cfg, 3)
+			would, done := 0.0, 0.0
+			for m := range 60 * 13 {
+				wants := 0.1 + 3*float64(m/20%2)
+				is := min(wants, a.limit("rival-0"))
+				if m >= 60 {
+					would, done = would+wants, done+is
+				}
+				lie := 1.0
+				if m >= 60 && is > 1 {
+					lie = 2
+				}
+				claims := []claim{{container: "rival-0", job: "rival", namespace: "r", class: cpi.Batch, wants: wants,
+					cpi: 1}}
+				for i := range c.liars {
+					claims = append(claims, claim{container: fmt.Sprint("liar-", i), job: fmt.Sprint("liar", i),
+						namespace: fmt.Sprint("n", i%c.namespaces), class: cpi.LS, wants: 1, cpi: a.noisy(lie)})
+				}
+				// Neutral ones tell the truth: nobody disturbs them.
+				for i := range 3 {
+					claims = append(claims, claim{container: fmt.Sprint("true-", i), job: fmt.Sprint("true", i),
+						namespace: "t", class: cpi.LS, wants: 1, cpi: a.noisy(1)})
+				}
+				a.step(claims)
+			}
+			t.Logf("%d verdicts, throttled in %d + %d minutes, %.0f %% of its work done", a.verdicts["rival"],
+				a.probed["rival"], a.capped["rival"], 100*done/would)
+			if a.verdicts["rival"] == 0 {
+				t.Error("no verdict: nothing is shown")
+			}
+			if kept := 1 - done/would; kept > c.most || c.most == 1 && kept < 0.5 {
+				t.Errorf("%.2f of its work is kept from the rival, at most %.2f", kept, c.most)
 			}
 		})
 	}

@@ -105,6 +105,8 @@ func TestUnusedKeys(t *testing.T) {
 		"cpi: {capFor: 10m, history: 2h}":               "cpi.history, cpi.capFor: without effect with cpi.detector",
 		"cpi: {detector: classic, probe: {budget: 2}}":  "cpi.probe.budget has no effect with cpi.detector: classic",
 		"cpi: {detector: classic, probe: {window: 5s}}": "cpi.probe.window has no effect with cpi.detector: classic",
+		"cpi: {detector: classic, probe: {witness: true}}": "" +
+			"cpi.probe.witness has no effect with cpi.detector: classic",
 	} {
 		c, err := Parse([]byte(head + text))
 		if err != nil {
@@ -128,17 +130,19 @@ func TestExperiment(t *testing.T) {
 	}
 	c = Default()
 	got := c.CPI.Experiment()
-	if usual := experiment.DefaultConfig(); got.Enforce || got.Budget != usual.Budget || got.Period != time.Minute ||
-		got.CapBatchMilli != usual.CapBatchMilli || got.CapBEMilli != usual.CapBEMilli {
+	if usual := experiment.DefaultConfig(); got.Enforce || got.NeedWitness || got.Budget != usual.Budget ||
+		got.Period != time.Minute || got.CapBatchMilli != usual.CapBatchMilli || got.CapBEMilli != usual.CapBEMilli {
 		t.Errorf("by default: %+v", got)
 	}
 	parsed, err := Parse([]byte(head + "cpi: {mode: enforce, interval: 20s, " +
-		"probe: {budget: 0}, capBatch: 0.2, capBestEffort: 0.05, evictAfter: 3, maxContainers: 77}"))
+		"probe: {budget: 0, witness: true}, capBatch: 0.2, capBestEffort: 0.05, evictAfter: 3, " +
+		"maxContainers: 77}"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got = parsed.CPI.Experiment(); !got.Enforce || got.Budget != 0 || got.Period != 20*time.Second ||
-		got.CapBatchMilli != 200 || got.CapBEMilli != 50 || got.EvictAfter != 3 || got.MaxContainers != 77 {
+	if got = parsed.CPI.Experiment(); !got.Enforce || got.Budget != 0 || !got.NeedWitness ||
+		got.Period != 20*time.Second || got.CapBatchMilli != 200 || got.CapBEMilli != 50 || got.EvictAfter != 3 ||
+		got.MaxContainers != 77 {
 		t.Errorf("as the file says: %+v", got)
 	}
 	if err := got.Validate(); err != nil {

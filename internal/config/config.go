@@ -220,6 +220,8 @@ type CPI struct {
 type Probe struct {
 	Budget float64  `json:"budget"` // minutes an hour for the victims of a namespace; 0: nobody is tested
 	Window Duration `json:"window"` // of a test: an interval, or a half to a sixth of it
+	// Witness says that a verdict needs a victim of a second namespace that says the same.
+	Witness bool `json:"witness"`
 }
 
 // Budget bounds what counting takes, in percent of CPU time averaged over an interval.

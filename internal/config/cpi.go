@@ -89,8 +89,11 @@ func (c *CPI) Unused() []string {
 			return nil
 		}
 		key := "cpi.probe.window"
-		if c.Probe.Budget != usual.Probe.Budget {
+		switch {
+		case c.Probe.Budget != usual.Probe.Budget:
 			key = "cpi.probe.budget"
+		case c.Probe.Witness:
+			key = "cpi.probe.witness"
 		}
 		return []string{fmt.Sprintf("%s has no effect with cpi.detector: %s; it is for default", key, c.Detector)}
 	}
@@ -124,7 +127,7 @@ func (c *CPI) Experiment() *experiment.Config {
 	d := experiment.DefaultConfig()
 	d.Enforce, d.Budget = c.Mode == CPIEnforce, c.Probe.Budget
 	d.Period, d.MaxContainers, d.EvictAfter = time.Duration(c.Interval), c.MaxContainers, c.EvictAfter
-	d.Window = c.probeWindow()
+	d.Window, d.NeedWitness = c.probeWindow(), c.Probe.Witness
 	d.CapBatchMilli, d.CapBEMilli = milli(c.CapBatch), milli(c.CapBestEffort)
 	return &d
 }

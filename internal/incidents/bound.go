@@ -105,6 +105,9 @@ func bounded(list []Neighbour) []Neighbour {
 func (e Experiment) bounded() Experiment {
 	e.Job, e.Result, e.EValue, e.Minutes = cut(e.Job, 2*maxName), cut(e.Result, 20), finite(e.EValue), finite(e.Minutes)
 	e.Alone.CPI, e.Under.CPI = finite(e.Alone.CPI), finite(e.Under.CPI)
+	if w := e.Witness; w != nil {
+		e.Witness = &Witness{cut(w.Job, 2*maxName), finite(w.EValue), w.Jobs}
+	}
 	e.Coins = slices.DeleteFunc(slices.Clone(e.Coins), func(c Coin) bool {
 		return c.Offset.Abs() > maxOffset || c.Length < 0 || c.Length > maxOffset || !(c.P >= 0 && c.P <= 1)
 	})

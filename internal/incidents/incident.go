@@ -155,6 +155,27 @@ type Experiment struct {
 	Under   Arm     `json:"throttled"`
 	Minutes float64 `json:"chargedMinutes"` // what it cost the suspect, for less the surer it is
 	Coins   []Coin  `json:"coins,omitempty"`
+	// Witness is who confirms that it is guilty; nil: it is not, or that was not asked.
+	Witness *Witness `json:"witness,omitempty"`
+}
+
+// Witness is a job of another namespace than the victim's that is better off while the suspect is
+// throttled.
+type Witness struct {
+	Job    string  `json:"job,omitempty"` // empty: there is none yet
+	EValue float64 `json:"eValue"`        // of all jobs that were asked
+	Jobs   int     `json:"jobs"`
+}
+
+// Text says who it is.
+func (w *Witness) Text() string {
+	switch {
+	case w.Job != "":
+		return fmt.Sprintf("confirmed by %s, e-value %.2g", w.Job, w.EValue)
+	case w.Jobs == 0:
+		return "no neutral witness is near"
+	}
+	return fmt.Sprintf("no neutral witness yet: e-value %.2g of %d jobs", w.EValue, w.Jobs)
 }
 
 // Results of an experiment.

@@ -196,7 +196,9 @@ func drawn(t *rapid.T) Incident {
 				number.Draw(t, "minutes"), rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Coin {
 					return Coin{time.Duration(rapid.Int64().Draw(t, "offset")),
 						time.Duration(rapid.Int64().Draw(t, "length")), number.Draw(t, "p"), rapid.Bool().Draw(t, "on")}
-				}), 0, 4).Draw(t, "coins")}
+				}), 0, 4).Draw(t, "coins"), rapid.Ptr(rapid.Custom(func(t *rapid.T) Witness {
+					return Witness{text.Draw(t, "witness"), number.Draw(t, "its e"), rapid.Int().Draw(t, "jobs")}
+				}), true).Draw(t, "witnesses")}
 		}), 0, 2).Draw(t, "experiments"),
 		Evidence: rapid.Ptr(rapid.Custom(func(t *rapid.T) Evidence {
 			neighbours := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Neighbour {

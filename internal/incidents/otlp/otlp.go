@@ -119,8 +119,13 @@ func actionsOf(i *incidents.Incident) (list []any) {
 
 func experimentsOf(i *incidents.Incident) (list []any) {
 	for _, e := range i.Experiments {
+		witness := ""
+		if e.Witness != nil {
+			witness = e.Witness.Job
+		}
 		list = append(list, []field{{"job", e.Job}, {"result", e.Result}, {"e_value", e.EValue},
-			{"cpi_left_alone", e.Alone.CPI}, {"cpi_throttled", e.Under.CPI}, {"charged_minutes", e.Minutes}})
+			{"cpi_left_alone", e.Alone.CPI}, {"cpi_throttled", e.Under.CPI}, {"charged_minutes", e.Minutes},
+			{"witness", witness}})
 	}
 	return list
 }

@@ -75,9 +75,13 @@ func experiments(b *strings.Builder, i *incidents.Incident) {
 				on++
 			}
 		}
+		result := cmp.Or(x.Result, "not over")
+		if x.Witness != nil {
+			result += ", " + x.Witness.Text()
+		}
 		fmt.Fprintf(b, `<tr><td>%s</td><td>%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%d</td>`+
 			`<td class="n">%s</td><td class="n">%d</td><td class="n">%s</td><td>%d of %d throttled</td></tr>`+"\n",
-			text(x.Job, 300), text(cmp.Or(x.Result, "not over"), 20), num(x.EValue), num(x.Alone.CPI), x.Alone.Windows,
+			text(x.Job, 300), text(result, 300), num(x.EValue), num(x.Alone.CPI), x.Alone.Windows,
 			num(x.Under.CPI), x.Under.Windows, num(x.Minutes), on, len(x.Coins))
 	}
 	b.WriteString("</table></div>\n")

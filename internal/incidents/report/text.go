@@ -192,9 +192,13 @@ func experimentText(x *incidents.Experiment) string {
 			coins.WriteByte('.')
 		}
 	}
+	result := cmp.Or(x.Result, "not over")
+	if x.Witness != nil {
+		result += " (" + x.Witness.Text() + ")"
+	}
 	return fmt.Sprintf("%s: %s, e-value %.3g; CPI %s in %d windows left alone, %s in %d throttled; charged %.1f "+
-		"minutes; throttled #, left alone .: %s", x.Job, cmp.Or(x.Result, "not over"), x.EValue, twoDigits(x.Alone.CPI),
-		x.Alone.Windows, twoDigits(x.Under.CPI), x.Under.Windows, x.Minutes, orDash(coins.String()))
+		"minutes; throttled #, left alone .: %s", x.Job, result, x.EValue, twoDigits(x.Alone.CPI), x.Alone.Windows,
+		twoDigits(x.Under.CPI), x.Under.Windows, x.Minutes, orDash(coins.String()))
 }
 
 func orDash(text string) string {
