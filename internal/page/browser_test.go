@@ -68,7 +68,7 @@ func TestBrowserClaims(t *testing.T) {
 		n.submit(policy.ClaimPrepared{UID: fmt.Sprint("claim-", i), Namespace: "shop", Name: fmt.Sprint("cpus-", i),
 			Pods: pods, Requests: []policy.ClaimRequest{{Device: "numa0", Within: within, CPUs: 2}}})
 	}
-	n.pod("shop", "ml-0", "BE", 0)
+	n.pod("shop", "ml-0", "", 0) // BestEffort for Kubernetes, and LS by its claim
 	n.pod("shop", "web-1", "LS", 500)
 	n.advance(2*time.Second, time.Second)
 	b := pagetest.New(t, 1400, 900)
@@ -89,7 +89,7 @@ func TestBrowserClaims(t *testing.T) {
 	b.Keys("cpus-0")
 	b.Until("document.querySelectorAll('#found [data-pod]').length === 1")
 	b.Keys(kb.ArrowDown, kb.Enter)
-	b.Wants(pagetest.Details, "shop/ml-0", "owns CPUs\nclaim cpus-0 0-1", "main")
+	b.Wants(pagetest.Details, "shop/ml-0", "owns CPUs\nclaim cpus-0 0-1", "main", "class\nLS, pool ")
 	b.Screenshot("claims")
 }
 

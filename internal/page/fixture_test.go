@@ -214,15 +214,20 @@ func (n *node) submit(events ...policy.Event) {
 	}
 }
 
-// pod starts one with a container, and returns the container's id.
+// pod starts one with a container, and returns the container's id. Without a class it has no label, and is BestEffort
+// for Kubernetes.
 func (n *node) pod(namespace, name, class string, milli int64) string {
 	n.t.Helper()
 	qos, shares := policy.Guaranteed, milli*1024/1000
 	switch class {
-	case "BE":
+	case "BE", "":
 		qos, shares = policy.BestEffort, 2
 	case "LS":
 		qos = policy.Burstable
+	}
+	labels := map[string]string{policy.LabelClass: class}
+	if class == "" {
+		labels = nil
 	}
 	limit := milli
 	if qos != policy.Guaranteed {
@@ -231,7 +236,7 @@ func (n *node) pod(namespace, name, class string, milli int64) string {
 	uid := fmt.Sprintf("uid-%x-%x", namespace, name)
 	p := policy.Pod{
 		UID: uid, Sandbox: "sb-" + uid, Namespace: namespace, Name: name, QoS: qos, CreatedAt: noon,
-		Labels:    policy.Relevant(map[string]string{policy.LabelClass: class}, ""),
+		Labels:    policy.Relevant(labels, ""),
 		Resources: &policy.Resources{RequestMilli: milli, LimitMilli: limit},
 	}
 	id := "id-" + uid
