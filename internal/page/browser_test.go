@@ -160,7 +160,8 @@ func TestBrowserSmallMachine(t *testing.T) {
 	b.Click("#incident-list [data-incident]")
 	b.Until("document.querySelector('#incident img')?.naturalWidth > 0")
 	b.Wants("document.getElementById('incident').innerText", "contrast 0.83", "antagonist",
-		"cap at 100m of shop/encode-2/main", "CPI 3.21 before, 1.77 after")
+		"cap at 100m of shop/encode-2/main", "CPI 3.21 before, 1.77 after", "by claim\nshop/db-cpus",
+		"antagonist, claim shop/video-cpus")
 	b.Screenshot("small-incident")
 	b.Keys(kb.Escape)
 	b.Until("document.getElementById('incident').childElementCount === 0")

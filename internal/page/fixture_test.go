@@ -273,13 +273,19 @@ func story(at time.Time, victim, antagonist string) incidents.Incident {
 		return incidents.Subject{Namespace: "shop", Pod: pod, Container: "main", Job: "Deployment/" + pod,
 			Class: class, CPUs: "0-3"}
 	}
+	claims := func(s incidents.Subject, names string) incidents.Subject {
+		s.Claims = names
+		return s
+	}
 	i := incidents.Incident{
-		At: at, Node: "node-a", Victim: who(victim, "LSR"), CPI: 3.42, Threshold: 2.26, Verdict: incidents.Cap,
+		At: at, Node: "node-a", Victim: claims(who(victim, "LSR"), "shop/db-cpus"), CPI: 3.42, Threshold: 2.26,
+		Verdict: incidents.Cap,
 		Spec: incidents.Spec{Mean: 1.74, StdDev: 0.26, Platform: "Intel(R) Xeon(R) Gold 6230R", Samples: 14210,
 			Tasks: 312},
 		Why: antagonist + " scores 0.61 over 10 samples, contrast 0.83, confidence 0.97",
 		Suspects: []incidents.Suspect{
-			{Subject: who(antagonist, "BE"), Score: 0.61, Contrast: 0.83, Confidence: 0.97, Usage: 6.1, Shares: "L3"},
+			{Subject: claims(who(antagonist, "BE"), "shop/video-cpus"), Score: 0.61, Contrast: 0.83, Confidence: 0.97,
+				Usage: 6.1, Shares: "L3"},
 			{Subject: who("index", "LS"), Score: 0.21, Contrast: 0.1, Confidence: 0.4, Usage: 1.1, Shares: "NUMA"},
 		},
 		Antagonists: []incidents.Subject{who(antagonist, "BE")},

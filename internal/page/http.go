@@ -210,6 +210,7 @@ type detail struct {
 	Victim   string          `json:"victim"`
 	Job      string          `json:"job"`
 	CPUs     string          `json:"cpus"`
+	Claims   string          `json:"claims,omitempty"` // of CPUs, that the victim has
 	CPI      float64         `json:"cpi"`
 	Mean     float64         `json:"mean"`
 	Limit    float64         `json:"threshold"`
@@ -248,6 +249,7 @@ type detailSuspect struct {
 	Usage      float64 `json:"usage"`
 	Shares     string  `json:"shares"`
 	Blamed     bool    `json:"blamed"`
+	Claims     string  `json:"claims,omitempty"`
 }
 
 type detailAction struct {
@@ -263,7 +265,7 @@ type detailAction struct {
 func detailOf(i *incidents.Incident) detail {
 	d := detail{
 		ID: i.ID, At: i.At, Victim: subject(i.Victim), Job: name(i.Victim.JobName()), CPUs: name(i.Victim.CPUs),
-		CPI: finite(i.CPI), Mean: finite(i.Spec.Mean),
+		Claims: clip(i.Victim.Claims), CPI: finite(i.CPI), Mean: finite(i.Spec.Mean),
 		Limit: finite(i.Threshold), Verdict: name(i.Verdict), Why: clip(i.Why), Result: name(i.Outcome.Result),
 		Before: finite(i.Outcome.Before), After: finite(i.Outcome.After), Arms: arms(i),
 		Suspects: []detailSuspect{}, Actions: []detailAction{}, Resource: name(i.Evidence.Lacked()),
@@ -272,7 +274,7 @@ func detailOf(i *incidents.Incident) detail {
 	for _, s := range i.Suspects {
 		d.Suspects = append(d.Suspects, detailSuspect{
 			subject(s.Subject), name(s.Class), finite(s.Score), finite(s.Contrast), finite(s.Confidence),
-			finite(s.Usage), name(s.Shares), slices.ContainsFunc(i.Antagonists, s.Same),
+			finite(s.Usage), name(s.Shares), slices.ContainsFunc(i.Antagonists, s.Same), clip(s.Claims),
 		})
 	}
 	for _, a := range i.Actions {

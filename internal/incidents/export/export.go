@@ -53,7 +53,7 @@ func columns() []string {
 		"cpi", "threshold", "spec_mean", "spec_stddev", "platform", "cpi_before", "cpi_after",
 		"rank", "suspect_namespace", "suspect_pod", "suspect_container", "suspect_job", "suspect_class", "score",
 		"contrast", "confidence",
-		"usage", "shares", "antagonist", "capped_seconds", "why", "resource",
+		"usage", "shares", "antagonist", "capped_seconds", "why", "resource", "victim_claims", "suspect_claims",
 	}
 }
 
@@ -72,8 +72,8 @@ func (s *sheet) Write(i *incidents.Incident) error {
 		number(i.Outcome.Before), number(i.Outcome.After),
 	}
 	if len(i.Suspects) == 0 {
-		return s.row(slices.Concat(head, make([]string, len(columns())-len(head)-2), []string{i.Why,
-			i.Evidence.Lacked()}))
+		tail := []string{i.Why, i.Evidence.Lacked(), i.Victim.Claims, ""}
+		return s.row(slices.Concat(head, make([]string, len(columns())-len(head)-len(tail)), tail))
 	}
 	for n, p := range i.Suspects {
 		err := s.row(slices.Concat(head, []string{
@@ -81,6 +81,7 @@ func (s *sheet) Write(i *incidents.Incident) error {
 			number(p.Confidence),
 			number(p.Usage), p.Shares, strconv.FormatBool(slices.ContainsFunc(i.Antagonists, p.Same)),
 			number(capped(i, p.Subject).Seconds()), i.Why, i.Evidence.Lacked(),
+			i.Victim.Claims, p.Claims,
 		}))
 		if err != nil {
 			return err

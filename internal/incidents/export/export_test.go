@@ -22,7 +22,7 @@ var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func two() []*incidents.Incident {
 	who := func(job string) incidents.Subject {
 		return incidents.Subject{Namespace: "shop", Pod: job + "-1", Container: "main", Job: "Deployment/" + job,
-			Class: "BE", CPUs: "0-3"}
+			Class: "BE", CPUs: "0-3", Claims: "shop/cpus-of-" + job}
 	}
 	full := incidents.Bounded(incidents.Incident{
 		At: noon, Node: "node-a", Victim: who("web"), CPI: 3.5, Threshold: 2.25,
@@ -122,6 +122,8 @@ func TestCSV(t *testing.T) {
 		{1, "rank", "1"}, {2, "rank", "2"}, {2, "antagonist", "false"}, {2, "capped_seconds", "0"}, {3, "rank", ""},
 		{3, "victim_job", "Deployment/db"},
 		{1, "why", "'=cmd|'/c calc'!A0"}, {1, "time", "2026-11-21T12:00:00Z"}, {3, "verdict", "none"},
+		{1, "victim_claims", "shop/cpus-of-web"}, {2, "suspect_claims", "shop/cpus-of-cron"},
+		{3, "victim_claims", "shop/cpus-of-db"}, {3, "suspect_claims", ""},
 	} {
 		if got := get(want.line, want.column); got != want.value {
 			t.Errorf("line %d, %s is %q, want %q", want.line, want.column, got, want.value)

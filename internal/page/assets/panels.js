@@ -201,7 +201,7 @@ export class Panels {
       make("h3", {}, `Incident of ${moment(Date.parse(i.at))}: ${i.victim}`),
       make("img", { src: base + ".svg", alt: `CPI of ${i.victim} and the use of its suspects over time`, width: 1000, height: 480 }),
       list([
-        ["why", i.why], ["job", i.job], ["ran on CPUs", i.cpus], ["CPI", `${number(i.cpi)}; normal is ${i.mean ? number(i.mean) : "not known"}, too much from ${number(i.threshold)} on`], ["resource", i.resource], ["verdict", i.verdict],
+        ["why", i.why], ["job", i.job], ["ran on CPUs", i.cpus], ["by claim", i.claims], ["CPI", `${number(i.cpi)}; normal is ${i.mean ? number(i.mean) : "not known"}, too much from ${number(i.threshold)} on`], ["resource", i.resource], ["verdict", i.verdict],
         ...i.actions.map((a) => ["done", `${a.kind}${a.milli ? ` at ${a.milli}m` : a.off ? ` off CPUs ${a.off}` : ""} of ${a.subject}, ${moment(Date.parse(a.from))} to ${moment(Date.parse(a.end))}${a.why ? ": " + a.why : ""}`]),
         ["effect", effect],
       ]),
@@ -214,7 +214,7 @@ export class Panels {
         : make("div", { className: "scroll" }, make("table", {},
             make("thead", {}, make("tr", {}, ["Suspect", "Class", "Score", "Contrast", "Confidence", "Usage, CPUs", "Shares", ""].map((h, n) => make("th", { scope: "col", className: n > 1 && n < 6 ? "n" : undefined }, h)))),
             make("tbody", {}, i.suspects.map((s) => make("tr", {}, make("td", { className: "wide" }, s.name), make("td", {}, s.class),
-              [s.score, s.contrast, s.confidence, s.usage].map((v) => make("td", { className: "n" }, number(v))), make("td", {}, s.shares), make("td", {}, s.blamed ? "antagonist" : "")))))),
+              [s.score, s.contrast, s.confidence, s.usage].map((v) => make("td", { className: "n" }, number(v))), make("td", {}, s.shares), make("td", {}, [s.blamed && "antagonist", s.claims && `claim ${s.claims}`].filter(Boolean).join(", "))))))),
       make("p", {}, make("a", { href: base + ".html", target: "_blank", rel: "noopener" }, "as a page of its own"), " · ",
         make("button", { type: "button", className: "as-link", on: { click: () => this.closeIncident() } }, "close")),
     ];
