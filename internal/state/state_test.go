@@ -272,6 +272,24 @@ func TestLinksAndFoldersAreRefused(t *testing.T) {
 	}
 }
 
+// A sync takes milliseconds that replies wait for. That of the directory makes the file's new name survive a power
+// failure, after which a boot of another ID does not take it anyway.
+func TestTheDirectoryIsSyncedWhereAPowerFailureGoesUnnoticed(t *testing.T) {
+	for id, want := range map[string]int{"boot-1": 0, "": 1} {
+		synced, s := 0, store(t)
+		s.BootID, s.syncDir = id, func(dir string) error {
+			synced++
+			return syncDir(dir)
+		}
+		if err := s.Save(example()); err != nil || synced != want {
+			t.Errorf("boot %q: %v, the directory was synced %d times, want %d", id, err, synced, want)
+		}
+		if got := s.Load(); len(got.Snapshot.Pods) != 3 {
+			t.Errorf("boot %q: %+v is read back", id, got)
+		}
+	}
+}
+
 func TestAReboot(t *testing.T) {
 	s := store(t)
 	if err := s.Save(example()); err != nil {
