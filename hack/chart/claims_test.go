@@ -2,23 +2,29 @@ package chart
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	compare "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	dracel "k8s.io/dynamic-resource-allocation/cel"
 	"sigs.k8s.io/yaml"
 
 	"github.com/quietcore/quietcore/cpuallocator"
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/dra"
+	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/topology"
 )
 
@@ -94,53 +100,141 @@ func TestDirectoriesOfClaims(t *testing.T) {
 	}
 }
 
-// TestExampleOfAClaim: the example of the chart is the one of the documentation, it asks for the DeviceClass of the
-// chart, and our driver understands its parameters.
-func TestExampleOfAClaim(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(chartDir, "examples", "cpu-claim.yaml"))
+// exampleOfAClaim are the objects of an example, which the API server would take.
+type exampleOfAClaim struct {
+	name  string
+	claim resourceapi.ResourceClaimSpec
+	pods  []corev1.Pod
+}
+
+func readExample(t *testing.T, file string) exampleOfAClaim {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e exampleOfAClaim
+	for doc := range bytes.SplitSeq(text, []byte("---\n")) {
+		var claim resourceapi.ResourceClaim
+		var template resourceapi.ResourceClaimTemplate
+		var pod corev1.Pod
+		switch {
+		case yaml.UnmarshalStrict(doc, &claim) == nil && claim.Kind == "ResourceClaim":
+			e.name, e.claim = claim.Name, claim.Spec
+		case yaml.UnmarshalStrict(doc, &template) == nil && template.Kind == "ResourceClaimTemplate":
+			e.name, e.claim = template.Name, template.Spec.Spec
+		case yaml.UnmarshalStrict(doc, &pod) == nil && pod.Kind == "Pod":
+			e.pods = append(e.pods, pod)
+		default:
+			t.Fatalf("%s has neither a claim nor a pod:\n%s", file, doc)
+		}
+	}
+	return e
+}
+
+// TestExamplesOfClaims: each asks for a DeviceClass of the chart, its pods claim by it, and our driver understands what
+// it asks for with the parameters of the class. The first is the one of the documentation.
+func TestExamplesOfClaims(t *testing.T) {
+	out := render(t, Release{Values: parseValues(t, claimsOn)})
+	classes := map[string]*resourceapi.DeviceClass{}
+	for _, o := range decode(t, out) {
+		if c, ok := o.(*resourceapi.DeviceClass); ok {
+			classes[c.Name] = c
+		}
+	}
+	if len(classes) != 3 {
+		t.Errorf("the chart has %d DeviceClasses", len(classes))
+	}
+	for name := range classes {
+		if !strings.Contains(out.Notes, name) {
+			t.Errorf("the notes do not name DeviceClass %s", name)
+		}
+	}
+	first, err := os.ReadFile(filepath.Join(chartDir, "examples", "cpu-claim.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(filepath.Join(repo, "docs", "dra.md"))
-	if err != nil || !strings.Contains(string(page), "```yaml\n"+string(text)+"```\n") {
-		t.Errorf("docs/dra.md has another example (%v) than\n%s", err, text)
+	if err != nil || !strings.Contains(string(page), "```yaml\n"+string(first)+"```\n") {
+		t.Errorf("docs/dra.md has another example (%v) than\n%s", err, first)
 	}
-	claims, pods, _ := bytes.Cut(text, []byte("---\n"))
-	var template resourceapi.ResourceClaimTemplate
-	var pod corev1.Pod
-	if err := errors.Join(yaml.UnmarshalStrict(claims, &template),
-		yaml.UnmarshalStrict(pods, &pod)); err != nil {
-		t.Fatal(err)
+	align, full := cpuallocator.SMTAlign, cpuallocator.FullPCPUs
+	for file, want := range map[string]policy.ClaimRequest{
+		"cpu-claim.yaml":        {CPUs: 2, SMT: &align},
+		"cpu-claim-shared.yaml": {CPUs: 8, SMT: &align, Bind: &full, BindRequired: true},
+		"cpu-claim-gpu.yaml":    {CPUs: 8},
+	} {
+		e := readExample(t, filepath.Join(chartDir, "examples", file))
+		if !strings.Contains(string(page), file) {
+			t.Errorf("docs/dra.md does not name %s", file)
+		}
+		for _, pod := range e.pods {
+			c := pod.Spec.ResourceClaims
+			if len(c) != 1 || *cmp.Or(c[0].ResourceClaimTemplateName, c[0].ResourceClaimName) != e.name ||
+				pod.Spec.Containers[0].Resources.Claims[0].Name != c[0].Name {
+				t.Errorf("%s: a pod does not claim by %s: %+v", file, e.name, pod.Spec)
+			}
+		}
+		got, err := asRead(t, e, classes)
+		want.Device, want.Within = got.Device, got.Within
+		if diff := compare.Diff(want, got, cmpopts.EquateComparable(cpuset.Set{})); err != nil || diff != "" {
+			t.Errorf("%s: the driver reads (+), want (-): %v\n%s", file, err, diff)
+		}
 	}
-	spec, out := template.Spec.Spec, render(t, Release{Values: parseValues(t, claimsOn)})
-	class, _ := first[*resourceapi.DeviceClass](decode(t, out))
-	request := spec.Devices.Requests[0]
-	if name := request.Exactly.DeviceClassName; class == nil || name != class.Name {
-		t.Errorf("the example asks for DeviceClass %q, the chart has %+v", name, class)
-	}
-	if !strings.Contains(out.Notes, "examples/cpu-claim.yaml") {
-		t.Errorf("the notes do not name the example: %s", out.Notes)
-	}
-	if c := pod.Spec.ResourceClaims; len(c) != 1 || *c[0].ResourceClaimTemplateName != template.Name ||
-		pod.Spec.Containers[0].Resources.Claims[0].Name != c[0].Name {
-		t.Errorf("the pod does not claim by the template: %+v", pod.Spec)
-	}
-	topo, err := topology.Grid{CoresPerL3: 4, ThreadsPerCore: 2}.Build()
+}
+
+// asRead is what our driver makes of an example that has a device of a machine of 16 CPUs.
+func asRead(t *testing.T, e exampleOfAClaim, classes map[string]*resourceapi.DeviceClass) (policy.ClaimRequest, error) {
+	topo, err := topology.Grid{CoresPerL3: 8, ThreadsPerCore: 2}.Build()
 	if err != nil {
 		t.Fatal(err)
 	}
-	allocation := &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{
-		Results: []resourceapi.DeviceRequestAllocationResult{{Request: request.Name, Driver: dra.DriverName, Pool: "n1",
-			Device: "numa-0", ConsumedCapacity: request.Exactly.Capacity.Requests}}}}
-	for _, c := range spec.Devices.Config {
-		allocation.Devices.Config = append(allocation.Devices.Config, resourceapi.DeviceAllocationConfiguration{
+	a := &resourceapi.AllocationResult{}
+	for _, r := range e.claim.Devices.Requests {
+		if class := classes[r.Exactly.DeviceClassName]; class != nil {
+			a.Devices.Results = append(a.Devices.Results, resourceapi.DeviceRequestAllocationResult{Request: r.Name,
+				Driver: dra.DriverName, Pool: "n1", Device: "numa-0", ConsumedCapacity: r.Exactly.Capacity.Requests})
+			for _, c := range class.Spec.Config {
+				a.Devices.Config = append(a.Devices.Config, resourceapi.DeviceAllocationConfiguration{
+					Source: resourceapi.AllocationConfigSourceClass, Requests: []string{r.Name},
+					DeviceConfiguration: c.DeviceConfiguration})
+			}
+		}
+	}
+	for _, c := range e.claim.Devices.Config {
+		a.Devices.Config = append(a.Devices.Config, resourceapi.DeviceAllocationConfiguration{
 			Source: resourceapi.AllocationConfigSourceClaim, DeviceConfiguration: c.DeviceConfiguration})
 	}
-	claim := &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: allocation}}
-	claim.UID, claim.Namespace, claim.Name = "u", "default", "c"
+	claim := &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{Allocation: a}}
+	claim.UID, claim.Namespace, claim.Name = "u", "default", e.name
 	node := dra.NewNode(dra.Options{Name: "n1", Topology: topo, By: config.DevicesNUMA, Share: "100%"})
-	if e, err := node.Prepared(claim); err != nil || len(e.Requests) != 1 || e.Requests[0].CPUs != 2 ||
-		e.Requests[0].SMT == nil || *e.Requests[0].SMT != cpuallocator.SMTAlign {
-		t.Errorf("the driver reads %+v, %v", e, err)
+	prepared, err := node.Prepared(claim)
+	if err != nil || len(prepared.Requests) != 1 {
+		return policy.ClaimRequest{}, fmt.Errorf("%d requests of our driver: %w", len(prepared.Requests), err)
+	}
+	return prepared.Requests[0], nil
+}
+
+// TestClassOfPerformanceCores: its expression takes devices of performance cores alone.
+func TestClassOfPerformanceCores(t *testing.T) {
+	out := render(t, Release{Values: parseValues(t, claimsOn)})
+	for _, o := range decode(t, out) {
+		c, ok := o.(*resourceapi.DeviceClass)
+		if !ok {
+			continue
+		}
+		x := dracel.GetCompiler(dracel.Features{}).CompileCELExpression(c.Spec.Selectors[0].CEL.Expression,
+			dracel.Options{})
+		if x.Error != nil {
+			t.Errorf("%s: %v", c.Name, x.Error)
+			continue
+		}
+		for kind, want := range map[string]bool{"performance": true, "efficiency": false} {
+			want = want || c.Name != "performance.cpu.quietcore.dev"
+			of := map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"coreKind": {StringValue: &kind}}
+			ok, _, err := x.DeviceMatches(t.Context(), dracel.Device{Driver: dra.DriverName, Attributes: of})
+			if err != nil || ok != want {
+				t.Errorf("%s takes a device of %s cores: %t, %v", c.Name, kind, ok, err)
+			}
+		}
 	}
 }
