@@ -90,6 +90,10 @@ test-cpumanager: ## hold placement under kubelet's options against kubelet's own
 test-race: setup-test ## the same under the race detector
 	CGO_ENABLED=1 QUIETCORE_CI=1 $(GO) test -race $(PACKAGES)
 
+.PHONY: soak
+soak: ## HOURS=1 of one daemon's life in a simulated world where everything goes wrong: memory, entries, state, goroutines and descriptors do not grow
+	$(GO) test ./plugin -count=1 -timeout 0 -v -run TestSoak -args -soak.hours=$(or $(HOURS),1) $(if $(SEED),-soak.seed=$(SEED))
+
 .PHONY: world world-replay
 SEEDS ?= 100000
 FROM ?= 1

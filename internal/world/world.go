@@ -28,6 +28,10 @@ type Config struct {
 	// Trace, if not nil, is played instead of the seed's choices. Choices that cannot be made
 	// are left out.
 	Trace []Choice
+	// Rest, if not nil, is called with the node empty after Every choices, again and again until it says
+	// false, in place of Steps.
+	Rest  func(Rest) bool
+	Every int
 }
 
 // Report is the result of a run.
@@ -118,6 +122,10 @@ func (w *World) play(report *Report) {
 				report.Trace = append(report.Trace, c)
 			}
 		}
+		return
+	}
+	if w.cfg.Rest != nil {
+		w.playLong()
 		return
 	}
 	for range w.cfg.Steps {
