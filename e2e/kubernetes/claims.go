@@ -40,38 +40,6 @@ func (c *claiming) note(name string, format string, args ...any) {
 	c.say("claims: %s: %s", name, fmt.Sprintf(format, args...))
 }
 
-// claims: pods that claim CPUs by DRA run on them alone, through restarts of daemon and kubelet; what is not there is
-// not scheduled, what is given back serves the others, and owners by annotation take none of what is offered to claims.
-func claims(ctx context.Context, b *bench) ([]figure, error) {
-	c := &claiming{bench: b}
-	err := c.offer(ctx)
-	for _, part := range []func(context.Context) error{
-		c.besideOwners, c.alone, c.named, c.tooMany, c.daemonRestarts, c.kubeletRestarts, c.runtimeRestarts,
-		c.health, c.givenBack, c.crashes, c.deletedMeanwhile, c.beforeTheSandbox, c.documented, c.floor, c.another,
-	} {
-		if err == nil {
-			err = part(ctx)
-		}
-	}
-	return c.out, errors.Join(err, c.finish(context.WithoutCancel(ctx)))
-}
-
-// claimsSmoke is the part of claims that takes the least time.
-func claimsSmoke(ctx context.Context, b *bench) ([]figure, error) {
-	c := &claiming{bench: b}
-	parts := []func(context.Context) error{c.besideOwners, c.alone, c.daemonRestarts, c.givenBack}
-	if !c.tellsDevices() {
-		parts = slices.Insert(parts, 2, c.named)
-	}
-	err := c.offer(ctx)
-	for _, part := range parts {
-		if err == nil {
-			err = part(ctx)
-		}
-	}
-	return c.out, errors.Join(err, c.finish(context.WithoutCancel(ctx)))
-}
-
 // resourceSlice is the part of one that kube-scheduler reads.
 type resourceSlice struct {
 	Metadata struct{ Name, UID string }
@@ -270,7 +238,7 @@ func (c *claiming) alone(ctx context.Context) (err error) {
 }
 
 // tellsDevices reports whether the runtime passes on the CDI devices of containers by NRI.
-func (c *claiming) tellsDevices() bool { return c.options.runtime == string(machine.Containerd) }
+func (b *bench) tellsDevices() bool { return b.options.runtime == string(machine.Containerd) }
 
 // named: of a claim that names containers these have the CPUs, with any runtime; the others run with everybody.
 func (c *claiming) named(ctx context.Context) (err error) {

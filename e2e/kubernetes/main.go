@@ -32,6 +32,7 @@ import (
 type options struct {
 	command.Flags
 	only    string
+	parts   string
 	runtime string
 	minutes float64
 	pods    int
@@ -87,6 +88,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("kubernetes", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.only, "only", "", "run these `proofs` only, by name, with commas between")
+	f.StringVar(&o.parts, "parts", "", "run these `parts` of the proof claims only, by name, with commas between, and "+
+		"those that they need")
 	f.StringVar(&o.runtime, "runtime", string(machine.Containerd), "container `runtime`: "+machine.RuntimeNames()+
 		"; CRI-O without the chart's proofs")
 	o.Flags.Add(f)
@@ -113,6 +116,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, err
 	}
 	if _, err := o.chosen(); err != nil {
+		return nil, err
+	}
+	if _, err := partsNamed(o.parts); err != nil {
 		return nil, err
 	}
 	if o.runtime == string(machine.CRIO) && o.chart() {

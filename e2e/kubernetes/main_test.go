@@ -15,7 +15,7 @@ import (
 func TestFlags(t *testing.T) {
 	for _, args := range [][]string{{"-only", "nothing"}, {"-driver", "both"}, {"-o", "xml"}, {"-pods", "1"},
 		{"-crowd", "1"}, {"-random", "9"}, {"-operations", "9"}, {"-minutes", "0"}, {"-nonsense"},
-		{"-runtime", "rkt"}, {"-runtime", "crio"}} {
+		{"-runtime", "rkt"}, {"-runtime", "crio"}, {"-parts", "alone,nothing"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v: no error", args)
 		}
@@ -32,6 +32,27 @@ func TestFlags(t *testing.T) {
 		if o.only = only; o.chart() != want {
 			t.Errorf("-only %s installs the chart: %t", only, o.chart())
 		}
+	}
+}
+
+// A part of the proof claims runs after those that it needs.
+func TestParts(t *testing.T) {
+	for named, want := range map[string]string{"crashes": "owners alone given-back crashes",
+		"another,health": "owners alone health given-back another"} {
+		parts, err := partsNamed(named)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, p := range parts {
+			got = append(got, p.name)
+		}
+		if s := strings.Join(got, " "); s != want {
+			t.Errorf("-parts %s runs %s, want %s", named, s, want)
+		}
+	}
+	if parts, err := partsNamed(""); err != nil || len(parts) != len(claimParts) {
+		t.Errorf("without -parts %d run, %v", len(parts), err)
 	}
 }
 
