@@ -55,3 +55,60 @@ func TestAClaimOfAnotherDriver(t *testing.T) {
 	n.up(looks)
 	check()
 }
+
+// A reboot between Prepare and Unprepare: no container is left, and the state file is of another boot. kubelet prepares
+// the claim of a pod that it starts anew, and unprepares that of a pod that was deleted meanwhile.
+func TestClaimsOverAReboot(t *testing.T) {
+	w := newWorld(t)
+	w.begin(newDoom("", 0))
+	prepare := func(name string) string {
+		t.Helper()
+		cpus, err := w.plugin.Prepare(t.Context(), policy.ClaimPrepared{UID: name, Namespace: "default", Name: name,
+			Pods:     []string{"uid-" + name},
+			Requests: []policy.ClaimRequest{{Device: "numa-0", Within: cpuset.Range(0, 7), CPUs: 4}}})
+		if err != nil || len(cpus) != 1 || cpus[0].Count() != 4 {
+			t.Fatalf("claim %s is given %v, %v", name, cpus, err)
+		}
+		return cpus[0].String()
+	}
+	pod := func(name string) spec {
+		s := bestEffort(name)
+		s.ctrs[0].claim = policy.ClaimDevice(name, 0)
+		return s
+	}
+	for _, name := range []string{"goes", "stays"} {
+		cpus := prepare(name)
+		doRun(pod(name)).do(w)
+		w.rest()
+		w.want(name+"-main", cpus)
+	}
+	w.kill()
+	for _, name := range []string{"goes", "stays"} {
+		w.remove(pod(name))
+	}
+	file := w.stateFile(newDoom("", 0))
+	saved := file.Load().Snapshot
+	if len(saved.Claims) != 2 {
+		t.Fatalf("saved are %+v", saved.Claims)
+	}
+	file.BootID = "before"
+	must(t, file.Save(saved))
+
+	w.begin(newDoom("", 0))
+	doRun(burstable("web")).do(w) // nobody's claim keeps it off
+	w.rest()
+	w.want("web-main", "0-15")
+	must(t, w.plugin.Unprepare(t.Context(), policy.ClaimUnprepared{UID: "goes"}))
+	cpus := prepare("stays")
+	doRun(pod("stays")).do(w)
+	w.rest()
+	w.want("stays-main", cpus)
+	given, err := cpuset.Parse(cpus)
+	must(t, err)
+	w.want("web-main", cpuset.Range(0, 15).Minus(given).String())
+	if c := w.plugin.Snapshot().Claims; len(c) != 1 || c[0].UID != "stays" {
+		t.Errorf("claims %+v have CPUs", c)
+	}
+	w.sound()
+	must(t, w.plugin.Unprepare(t.Context(), policy.ClaimUnprepared{UID: "stays"}))
+}
