@@ -112,6 +112,16 @@ func always(steps, from int) pattern {
 	return p
 }
 
+// resting leaves out two steps of each minute.
+func resting(p pattern, at int) pattern {
+	for i := range p {
+		if since := (i - at + Minute) % Minute; since < 2 {
+			p[i] = 0
+		}
+	}
+	return p
+}
+
 // bursts are on and off for exponential times of these means, in steps.
 func bursts(r *rand.Rand, steps, from int, on, off float64) pattern {
 	p := make(pattern, steps)

@@ -45,6 +45,10 @@ const (
 	Quiet     Kind = "quiet"     // nothing
 )
 
+// Rests is an attack: a steady antagonist rests for twenty seconds of each minute, always the same ones, as if it
+// knew when windows are.
+const Rests Kind = "rests"
+
 // WithGuilty are the kinds with somebody to find, Calm those without.
 func WithGuilty() []Kind {
 	return []Kind{Base, Delayed, Steady, TwoWeak, Bandwidth, L3, SMT, LowDuty, BatchWave, Restarts, Churn, SmallJob,
@@ -175,6 +179,8 @@ func (m *maker) makeGuilty() {
 		}
 	case Steady:
 		m.culprit("antagonist", always(steps, comes)).on(1+r.IntN(3), comes, steps)
+	case Rests:
+		m.culprit("antagonist", resting(always(steps, comes), r.IntN(Minute))).on(1+r.IntN(3), comes, steps)
 	case LowDuty:
 		share, on := 0.08+0.07*r.Float64(), (1+r.Float64())*Minute
 		m.culprit("antagonist", bursts(r, steps, comes, on, on*(1-share)/share)).on(1, comes, steps)
