@@ -9,6 +9,7 @@ import (
 
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
+	"github.com/quietcore/quietcore/e2e/machine"
 )
 
 // kubeletNotices is how long kubelet gets to ask a daemon that is not there.
@@ -201,6 +202,101 @@ func (c *claiming) beside(ctx context.Context) error {
 	}
 	c.note("an owner of what was kept for claims", "CPUs %s", place[greedy.Key()+"/main"])
 	return nil
+}
+
+// cdiDir is where the daemon writes CDI specs of claims; cdiDirIs sets a shell's dir to it as /proc/mounts has it.
+const (
+	cdiDir   = "/var/run/cdi"
+	cdiDirIs = "dir=$(readlink -f " + cdiDir + ")"
+)
+
+// duringUnprepare: the daemon dies when it has given a claim's CPUs back and kubelet has had no answer. No CPUs are
+// the claim's afterwards, nobody moves, and kubelet's next attempt ends it.
+//
+// In a directory that is read only the daemon cannot remove the claim's spec, which is its last step.
+func (c *claiming) duringUnprepare(ctx context.Context) error {
+	pod, err := c.startClaiming(ctx, "going", "main")
+	if err != nil {
+		return err
+	}
+	place, err := c.place(ctx, append(c.pods(), pod)...)
+	if err != nil {
+		return err
+	}
+	cpus, err := cpuset.Parse(place[pod.Key()+"/main"])
+	if err != nil {
+		return err
+	}
+	if err := c.shell(ctx, cdiDirIs+"; mount -o bind $dir $dir && mount -o remount,ro,bind $dir"); err != nil {
+		return err
+	}
+	err = c.diesUnanswered(ctx, cpus)
+	if back := c.shell(context.WithoutCancel(ctx), cdiDirIs+"; umount $dir"); err != nil || back != nil {
+		return errors.Join(err, back)
+	}
+	began := time.Now()
+	if err := cluster.Until(ctx, freeLimit, func(ctx context.Context) error {
+		switch err := c.Get(ctx, cluster.PodsPath(namespace)+"/going", nil); {
+		case cluster.Refused(err, 404):
+			return nil
+		case err != nil:
+			return err
+		}
+		return errors.New("pod going is still there")
+	}); err != nil {
+		return err
+	}
+	c.note("the daemon could answer to the end of a pod whose Unprepare it did not survive", "%s",
+		seconds(time.Since(began)))
+	status, err := c.settle(ctx)
+	if err == nil && givenTo(status, "going") != "" {
+		err = fmt.Errorf("pod going is gone and its claim still has CPUs %s", givenTo(status, "going"))
+	}
+	return err
+}
+
+// diesUnanswered deletes pod going and kills the daemon once its claim's CPUs are given back.
+func (c *claiming) diesUnanswered(ctx context.Context, cpus cpuset.Set) error {
+	if err := c.Delete(ctx, cluster.PodsPath(namespace)+"/going"); err != nil {
+		return err
+	}
+	const failure = "a claim is not unprepared"
+	if err := cluster.Until(ctx, freeLimit, func(ctx context.Context) error {
+		if log := c.node.LogTail(ctx, machine.Daemon, 3000); !strings.Contains(log, failure) {
+			return errors.New("the daemon's log does not say: " + failure)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := c.untilShared(ctx, cpus); err != nil {
+		return err
+	}
+	looks, err := c.unmoved(ctx, func(ctx context.Context) error { return c.restartDaemon(ctx, claimConfig) })
+	if err != nil {
+		return err
+	}
+	c.note("looks over the daemon's death during Unprepare, nothing moved", "%d", looks)
+	specs, err := c.node.Exec(ctx, "busybox", "ls", cdiDir)
+	if err != nil {
+		return err
+	}
+	status, err := c.settle(ctx)
+	if err != nil {
+		return err
+	}
+	claims := len(status.Claims)
+	if files := len(strings.Fields(specs.Stdout)); files != claims+1 || givenTo(status, "going") != "" {
+		return fmt.Errorf("%d claims have CPUs, that of pod going %q, and there are %d CDI specs: want one more",
+			claims, givenTo(status, "going"), files)
+	}
+	return nil
+}
+
+// shell runs a line of busybox's shell in the guest.
+func (c *claiming) shell(ctx context.Context, line string) error {
+	_, err := c.node.Exec(ctx, "busybox", "sh", "-c", line)
+	return err
 }
 
 // health: kubelet says in a pod's status that its device has a CPU offline, and when it no longer has.

@@ -27,6 +27,7 @@ var claimParts = []claimPart{
 	{name: "given-back", run: (*claiming).givenBack, base: true},
 	{name: "crashes", run: (*claiming).crashes},
 	{name: "deleted", run: (*claiming).deletedMeanwhile},
+	{name: "unprepare", run: (*claiming).duringUnprepare},
 	{name: "sandbox", run: (*claiming).beforeTheSandbox},
 	{name: "documented", run: (*claiming).documented},
 	{name: "floor", run: (*claiming).floor},
