@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/internal/failpoint"
@@ -75,7 +77,9 @@ type Store interface {
 
 // Clock is the plugin's time. Nil fields mean real time.
 type Clock struct {
-	Now   func() time.Time
+	Now func() time.Time
+	// Slept is for how long the machine has been suspended since it booted, which Now does not count.
+	Slept func() time.Duration
 	Tick  <-chan time.Time // one a second: deadlines of caps
 	Audit <-chan time.Time // one in 30 s: drift
 	// Vanish is one in 30 s too: rounds that look for pods that ended without an event.
@@ -94,12 +98,23 @@ func (c *Clock) fill() {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
+	if c.Slept == nil {
+		c.Slept = sleptSinceBoot
+	}
 	if c.After == nil {
 		c.After = time.After
 	}
 	if c.Jitter == nil {
 		c.Jitter = rand.Float64
 	}
+}
+
+func sleptSinceBoot() time.Duration {
+	var up, awake unix.Timespec
+	// Neither can fail: every supported kernel has both clocks.
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake)
+	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &up)
+	return time.Duration(up.Nano() - awake.Nano())
 }
 
 func (o *Options) fill() {

@@ -111,6 +111,7 @@ func (r *runner) run(ctx context.Context) {
 	defer t.stop()
 	var next time.Time
 	var timer <-chan time.Time
+	asleep := r.clock.Slept()
 	for {
 		r.beat.Store(int64(r.clock.Now().Sub(r.start)))
 		if at := r.core.Next(); at != next {
@@ -126,7 +127,9 @@ func (r *runner) run(ctx context.Context) {
 			return
 		case m = <-r.inbox:
 		case <-t.tick:
-			m.in = node.Tick{}
+			now := r.clock.Slept()
+			m.in = node.Tick{Slept: sleptBetween(asleep, now)}
+			asleep = now
 		case <-t.audit:
 			m.in = node.Audit{}
 		case <-t.round:
@@ -136,6 +139,14 @@ func (r *runner) run(ctx context.Context) {
 		}
 		r.turn(ctx, m)
 	}
+}
+
+// sleptBetween is by how much the machine's sleep has grown, 0 where the clocks were only not read at once.
+func sleptBetween(before, now time.Duration) time.Duration {
+	if d := now - before; d >= time.Second {
+		return d
+	}
+	return 0
 }
 
 // turn gives the core one message.

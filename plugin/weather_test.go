@@ -234,3 +234,43 @@ func TestACapsDeadlineIsMonotonic(t *testing.T) {
 		t.Errorf("the heartbeat %s has no monotonic reading: a clock that is set looks like a loop that hangs", beat)
 	}
 }
+
+// While the machine sleeps that clock stands still. The time counts all the same, on the clock that people read, too.
+func TestADeadlinePassesWhileTheMachineSleeps(t *testing.T) {
+	n := newNode(t, grid(t, testGrid))
+	tick := make(chan time.Time)
+	var asleep atomic.Int64
+	asleep.Store(int64(time.Hour)) // before the daemon began
+	n.up(func(o *Options) {
+		o.Clock.Tick, o.Clock.Slept = tick, func() time.Duration { return time.Duration(asleep.Load()) }
+	})
+	mustRun(t, n, noisy("short"), noisy("long"))
+	for id, d := range map[string]time.Duration{"short-main": time.Minute, "long-main": time.Hour} {
+		if err := n.plugin.Submit(short(t), policy.CapVerdict{ID: id, Milli: 100, For: d}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tick <- time.Time{}
+	n.settle()
+	before := n.untils()
+	asleep.Add(int64(10 * time.Minute))
+	tick <- time.Time{}
+	n.settle()
+	after := n.untils()
+	if before["uid-short"].IsZero() || !after["uid-short"].IsZero() {
+		t.Errorf("a cap for a minute is until %v, after ten minutes of sleep until %v", before["uid-short"],
+			after["uid-short"])
+	}
+	if nearer := before["uid-long"].Sub(after["uid-long"]); nearer != 10*time.Minute {
+		t.Errorf("the other deadline came nearer by %v, want ten minutes", nearer.Round(time.Second))
+	}
+}
+
+// untils are the deadlines of caps by pod; an ended one has none.
+func (n *rig) untils() map[string]time.Time {
+	all := map[string]time.Time{}
+	for _, c := range n.checkpoint().Caps {
+		all[c.PodUID] = c.Until
+	}
+	return all
+}

@@ -160,6 +160,26 @@ func (m *Machine) setCap(p *pod, c Cap) {
 	delete(p.ended, c.Container)
 }
 
+// sleptThrough lets the deadlines of what the detector asked for come nearer by the time that the machine slept.
+func (m *Machine) sleptThrough(now time.Time, slept time.Duration) {
+	nearer := func(until time.Time) time.Time { return now.Add(until.Sub(now) - slept) }
+	for _, p := range m.pods {
+		for name, c := range p.caps {
+			c.Until = nearer(c.Until)
+			p.caps[name] = c
+			m.news = true
+		}
+	}
+	for victim, k := range m.be.keptOff {
+		k.until = nearer(k.until)
+		m.be.keptOff[victim] = k
+	}
+	for pod, a := range m.be.away {
+		a.until = nearer(a.until)
+		m.be.away[pod] = a
+	}
+}
+
 // expireCaps ends every cap whose deadline has passed.
 func (m *Machine) expireCaps(now time.Time) {
 	if m.caps == 0 {

@@ -304,8 +304,11 @@ type BEKeptOff struct {
 // Released ends every cap, and whatever keeps best effort off CPUs of its pool.
 type Released struct{}
 
-// Tick means that time has passed.
-type Tick struct{}
+// Tick means that time has passed, and for how much of it the machine slept, which the clock of the other events does
+// not count.
+type Tick struct {
+	Slept time.Duration `json:"slept,omitempty"`
+}
 
 func (PodRun) event()            {}
 func (PodResized) event()        {}

@@ -54,6 +54,9 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 	m.heal(e, &v)
 	m.compact(e)
 	m.replied(e)
+	if t, tick := e.(Tick); tick && t.Slept > 0 {
+		m.sleptThrough(now, t.Slept)
+	}
 	m.expireCaps(now)
 	m.expireKeptOff(now)
 	m.dropPools()

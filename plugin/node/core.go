@@ -53,10 +53,10 @@ type Done struct {
 	Result *Result
 }
 
-// Tick comes every second. Audit comes every half minute and reads cgroups back; Round, every
-// half minute too, looks for pods. Wake means that the time of Next has come.
+// Tick comes every second, and says for how long the machine Slept since the last one. Audit comes every half minute
+// and reads cgroups back; Round, every half minute too, looks for pods. Wake means that the time of Next has come.
 type (
-	Tick  struct{}
+	Tick  struct{ Slept time.Duration }
 	Audit struct{}
 	Round struct{}
 	Wake  struct{}
@@ -141,7 +141,7 @@ func (c *Core) handle(in In) {
 	case Done:
 		c.effects.done(in)
 	case Tick:
-		c.take(policy.Tick{}, nil)
+		c.take(policy.Tick{Slept: in.Slept}, nil)
 	case Audit:
 		c.writer.put(batch{audit: true})
 	case Round:

@@ -61,7 +61,8 @@ func (c *Core) step(e policy.Event) (decisions []policy.Decision, err error) {
 		return nil, err
 	}
 	if tick {
-		if len(decisions) > 0 { // ticks without decisions would push everything else out of the record
+		// Other ticks would push everything else out of the record.
+		if e, _ := e.(policy.Tick); len(decisions) > 0 || e.Slept > 0 {
 			recorder.Add(c.machine.Machine, c.now, e)
 		}
 		recorder.Turn(c.machine.Machine, c.now)
