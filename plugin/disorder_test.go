@@ -57,12 +57,15 @@ func (p *picky) CreateContainer(_ context.Context, s *api.PodSandbox,
 }
 
 // later registers another plugin, which the runtime asks after ours.
-func (n *rig) later(handler any) {
+func (n *rig) later(handler any) { n.t.Helper(); n.another("95", "picky", handler) }
+
+// another registers another plugin.
+func (n *rig) another(index, name string, handler any) {
 	n.t.Helper()
 	n.mu.Lock()
 	before := n.synced
 	n.mu.Unlock()
-	st, err := stub.New(handler, stub.WithPluginName("picky"), stub.WithPluginIdx("95"), stub.WithSocketPath(n.socket))
+	st, err := stub.New(handler, stub.WithPluginName(name), stub.WithPluginIdx(index), stub.WithSocketPath(n.socket))
 	if err != nil {
 		n.t.Fatal(err)
 	}

@@ -39,11 +39,11 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 	s.o.Metrics.RequestTimeout(2 * s.deadline)
 	nri := versionOfNRI(s.stub.RuntimeNRIVersion(), runtime, version)
 	s.memory = atLeast(nri, 0, 11)
-	events := subscription(nri)
-	s.unannounced.Store(events != 0)
+	s.unannounced.Store(!resizesPods(nri))
+	s.rivals.connected(validates(nri))
 	s.o.Log.Info("registered with the runtime", "runtime", runtime, "version", version,
 		"nri", nri, "deadline", s.deadline.String())
-	return events, nil
+	return subscription(nri), nil
 }
 
 // versionOfNRI is the NRI version that the runtime reports, or else the one that its version is known
@@ -62,20 +62,30 @@ func versionOfNRI(announced, runtime, version string) string {
 	return known
 }
 
-// subscription is the set of events to subscribe to; 0: all that have handlers. A runtime drops a
-// plugin that subscribes to an event that it does not know: containerd before 2.2 does not know
-// those of a pod's resize, and an unknown runtime may not either.
+// subscription is the set of events to subscribe to. A runtime drops a plugin that subscribes to an event that it does
+// not know, and an unknown runtime may know the oldest ones alone. containerd before 2.2 does not know a pod's resize.
 func subscription(nri string) api.EventMask {
-	if nri != "" && atLeast(nri, 0, 10) {
-		return 0
-	}
 	var events api.EventMask
 	events.Set(api.Event_RUN_POD_SANDBOX, api.Event_STOP_POD_SANDBOX, api.Event_REMOVE_POD_SANDBOX,
 		api.Event_CREATE_CONTAINER, api.Event_UPDATE_CONTAINER, api.Event_POST_UPDATE_CONTAINER,
 		api.Event_START_CONTAINER,
 		api.Event_POST_START_CONTAINER, api.Event_STOP_CONTAINER, api.Event_REMOVE_CONTAINER)
+	if resizesPods(nri) {
+		events.Set(api.Event_UPDATE_POD_SANDBOX, api.Event_POST_UPDATE_POD_SANDBOX)
+	}
+	if validates(nri) {
+		events.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
+	} else { // one of them says that a container has passed all plugins
+		events.Set(api.Event_POST_CREATE_CONTAINER)
+	}
 	return events
 }
+
+// validates reports whether the runtime has plugins validate what all of them adjust. CRI-O 1.34 is taken for NRI 0.10
+// and is of before that.
+func validates(nri string) bool { return nri != "" && atLeast(nri, 0, 11) }
+
+func resizesPods(nri string) bool { return nri != "" && atLeast(nri, 0, 10) }
 
 func half(timeout time.Duration) time.Duration {
 	if timeout <= 0 {
@@ -278,9 +288,13 @@ func (s *session) create(ctx context.Context, p *api.PodSandbox, c *api.Containe
 	case r.Err != nil:
 		return values{}, s.answer(pod, r.Err)
 	case r.Container == nil:
+		s.rivals.answer(&pod, &ctr, false)
 		return values{}, nil
 	}
 	v := valuesOf(r.Container, r.Topology)
+	if !made {
+		s.rivals.answer(&pod, &ctr, v.cpus != "" && !s.Observes())
+	}
 	v.env = envOf(s.o.CPUsEnv, r.Container)
 	return v, nil
 }
@@ -306,6 +320,18 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 		return nil, nil
 	}
 	return []*api.ContainerUpdate{u}, nil
+}
+
+// ValidateContainerAdjustment looks at what all plugins together adjust. It never refuses.
+func (s *session) ValidateContainerAdjustment(_ context.Context, r *api.ValidateContainerAdjustmentRequest) error {
+	s.rivals.validate(r)
+	return nil
+}
+
+// PostCreateContainer is asked for where nothing is validated.
+func (s *session) PostCreateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
+	s.rivals.made(clip(c.GetId()))
+	return nil
 }
 
 // StartContainer adds a container whose CreateContainer was missed or came too late. It starts once the mask that it
@@ -345,6 +371,7 @@ func (s *session) RemoveContainer(ctx context.Context, p *api.PodSandbox, c *api
 }
 
 func (s *session) stopped(ctx context.Context, c *api.Container, handler string) {
+	s.rivals.gone(clip(c.GetId()))
 	s.logError(s.serve(ctx, handler, &node.Request{Event: policy.ContainerStopped{ID: clip(c.GetId())}}).Err)
 	s.pass(failpoint.StopReply)
 }

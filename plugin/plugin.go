@@ -19,6 +19,7 @@ type Plugin struct {
 	o        Options
 	runner   *runner
 	refusals *refusals
+	rivals   *rivals
 
 	// unannounced means that the runtime does not announce a pod's resize.
 	unannounced  atomic.Bool
@@ -37,12 +38,13 @@ func New(o Options) (*Plugin, error) {
 	if o.Topology == nil {
 		return nil, errors.New("plugin: no topology is given")
 	}
-	r, err := newRunner(&o)
+	rivals := newRivals(&o)
+	r, err := newRunner(&o, rivals)
 	if err != nil {
 		return nil, err
 	}
 	o.Metrics.RequestTimeout(2 * half(0))
-	p := &Plugin{o: o, runner: r, refusals: newRefusals(&o), labels: maps.Clone(o.Config.NodeLabels),
+	p := &Plugin{o: o, runner: r, refusals: newRefusals(&o), rivals: rivals, labels: maps.Clone(o.Config.NodeLabels),
 		mode: mode{again: make(chan struct{}, 1)}}
 	p.mode.wanted.Store(o.Observe)
 	p.mode.observes.Store(o.Observe)
@@ -60,6 +62,9 @@ func (p *Plugin) Run(ctx context.Context) {
 
 // Submit gives the policy an event that did not come from the runtime.
 func (p *Plugin) Submit(ctx context.Context, e policy.Event) error {
+	if s, is := e.(policy.KubeletState); is {
+		p.rivals.takeKubelet(s)
+	}
 	return p.runner.submit(ctx, nil, &node.Request{Event: e}).Err
 }
 
@@ -81,6 +86,9 @@ func (p *Plugin) Unprepare(ctx context.Context, e policy.ClaimUnprepared) error 
 
 // Refused are the pods that were refused and that kubelet keeps retrying, the oldest one first.
 func (p *Plugin) Refused() []policy.RefusedPod { return p.refusals.list(p.o.Clock.Now()) }
+
+// Rivals are other NRI plugins that were noticed to set the CPUs of containers.
+func (p *Plugin) Rivals() []policy.Rival { return p.rivals.list() }
 
 // Snapshot is the current state, or a recent one if the daemon is busy.
 func (p *Plugin) Snapshot() *policy.Snapshot {

@@ -43,7 +43,7 @@ type message struct {
 // lookFor is how long a reader waits for a busy core.
 const lookFor = time.Second
 
-func newRunner(o *Options) (*runner, error) {
+func newRunner(o *Options, rivals *rivals) (*runner, error) {
 	at := o.At
 	if at == nil {
 		at = func(failpoint.Point) {}
@@ -63,7 +63,7 @@ func newRunner(o *Options) (*runner, error) {
 			Reads: o.Reader != nil, Writes: o.Driver != nil, Records: o.Recorded != nil, Flat: o.Flat,
 		},
 		Observe: o.Observe, Undo: o.Undo,
-		Facts: o.Facts, Notify: o.Notify, Changed: o.Changed, Log: o.Log, Metrics: o.Metrics,
+		Facts: o.Facts, Notify: o.Notify, Changed: o.Changed, Moved: rivals.moved, Log: o.Log, Metrics: o.Metrics,
 		At: at, Step: o.step, Late: o.late, SaveEvery: o.saveEvery,
 	})
 	if err != nil {

@@ -116,6 +116,9 @@ func (s *Status) problems(degraded map[string]string) []string {
 	if n := len(s.Unannounced); n > 0 {
 		list = append(list, fmt.Sprintf("%d pods were never announced by the runtime", n))
 	}
+	for _, r := range s.Rivals {
+		list = append(list, r.String())
+	}
 	if s.Mode != nil && s.Mode.Problem != "" {
 		list = append(list, s.Mode.Problem)
 	}

@@ -59,6 +59,8 @@ type Status struct {
 	Owners     []Owner        `json:"owners"`
 	// Unannounced are pods that run on the node and were never announced by the runtime.
 	Unannounced []policy.FoundPod `json:"unannounced,omitempty"`
+	// Rivals are other NRI plugins that set the CPUs of containers.
+	Rivals []policy.Rival `json:"rivals,omitempty"`
 	// Short are the shared pool, and parts of it, that have fewer CPUs than their pods request.
 	Short []policy.Shortage `json:"short,omitempty"`
 	// Waiting are the pods that wait for CPUs of their own, the oldest first.
@@ -167,6 +169,7 @@ func (s *Server) statusNow(ctx context.Context) (*Status, error) {
 	out.Throttled = throttledIn(view, performance.Throttled)
 	out.Owners, out.Revision = ownersOf(view), view.Rev
 	out.Unannounced, out.Unseen, out.Short = view.Unannounced, s.Plugin.Unseen(), view.Short
+	out.Rivals = s.Plugin.Rivals()
 	out.Powers, out.Waiting, out.Claims = view.Powers, view.Waiting, view.Claims
 	if s.RestartRequired != nil {
 		out.RestartRequired = s.RestartRequired()

@@ -20,7 +20,8 @@ func kindOf(reason string) kind {
 	case "CPUsHealed", policy.ReasonMoved, "CPUsOnline":
 		return kind{corev1.EventTypeNormal, "Place"}
 	case "AllocationLost", "CPUsOffline", "CPUsReturned", "CPUsTaken", "KubeletPinMoved", "LimitUnequal",
-		"ForeignClaimOverlaps", "NUMANodeLost", "PodUnannounced", "SharedPoolOverlaps":
+		"ForeignClaimOverlaps", "NUMANodeLost", "PodUnannounced", "SharedPoolOverlaps",
+		policy.ReasonRival:
 		return kind{corev1.EventTypeWarning, "Place"}
 	case "CPUInterference", "CPUCapped", "CPUMovedOff", "BestEffortMoved", "CPUEvictionWished":
 		return kind{corev1.EventTypeWarning, "Protect"}

@@ -48,6 +48,9 @@ func writeResults() []string      { return []string{"ok", "error", "gone", "mism
 func driftSources() []string {
 	return []string{"kernel", "systemd", "runtime", "outside", other}
 }
+func rivalKinds() []string {
+	return []string{policy.RivalBefore, policy.RivalAfter, policy.RivalAlone, policy.RivalMoved}
+}
 func quotaSources() []string { return []string{"kubelet", "runtime", other} }
 func callResults() []string  { return []string{"ok", "error", "timeout"} }
 func saveResults() []string  { return []string{"ok", "error"} }
@@ -113,6 +116,7 @@ type enforcementMetrics struct {
 	rejections *prometheus.CounterVec
 	writes     *prometheus.CounterVec
 	drift      *prometheus.CounterVec
+	rivals     *prometheus.CounterVec
 	quotaDrift *prometheus.CounterVec
 	systemd    *prometheus.CounterVec
 	saves      *prometheus.CounterVec
@@ -192,6 +196,9 @@ func (m *Metrics) enforcement() {
 		"Cpusets found changed and repaired. kernel: CPUs came or went, or the cpuset controller did. systemd: a "+
 			"unit's AllowedCPUs was set. runtime: a container's mask was set by its runtime. outside: a cgroup "+
 			"above, which is not ours, allows less. other: a process wrote the file.", "source", driftSources())
+	m.enforced.rivals = m.counter("foreign_cpusets_total",
+		"Containers whose CPUs another NRI plugin set. before, after: it is asked earlier or later, and the runtime "+
+			"refused the container. alone: we give it no CPUs. moved: it ran, and was moved back.", "how", rivalKinds())
 	m.enforced.quotaDrift = m.counter("quota_drift_total",
 		"CFS quotas of ours, and cpu.idle, found changed and repaired.",
 		"source", quotaSources())
@@ -287,6 +294,9 @@ func (m *Metrics) CpusetWrite(result string) { m.inc(m.enforced.writes, result) 
 
 // Drift counts a repaired cpuset: "kernel", "systemd", "runtime" or "outside".
 func (m *Metrics) Drift(source string) { m.inc(m.enforced.drift, source) }
+
+// Rival counts a container whose CPUs another NRI plugin set.
+func (m *Metrics) Rival(how string) { m.inc(m.enforced.rivals, how) }
 
 // QuotaDrift counts a repaired quota: "kubelet" or "runtime".
 func (m *Metrics) QuotaDrift(source string) { m.inc(m.enforced.quotaDrift, source) }

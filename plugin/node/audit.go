@@ -69,7 +69,7 @@ func (w *writer) readBack() bool {
 		w.confirm(id)
 		return true
 	}
-	w.c.o.Metrics.Drift(w.sourceOf(d))
+	w.drifted(id, d)
 	w.c.o.Log.Error("a container does not run on its CPUs; repairing", "container", w.nameOf(id), "drift",
 		d.String())
 	w.repair()
@@ -163,8 +163,7 @@ func (w *writer) auditSome() bool {
 		found++
 		if !d.Inherited && !consequence(d, above) {
 			above = append(above, d.Path)
-			source := w.sourceOf(d)
-			w.c.o.Metrics.Drift(source)
+			source := w.drifted(id, d)
 			level := slog.LevelWarn
 			if !d.Trespass.IsEmpty() {
 				level = slog.LevelError // tasks are on CPUs of others, and no write of ours helps
@@ -178,6 +177,16 @@ func (w *writer) auditSome() bool {
 		w.repair()
 	}
 	return true
+}
+
+// drifted counts a mask that others have changed, and tells of a container that was moved through its runtime.
+func (w *writer) drifted(id string, d cgroup.Drift) (source string) {
+	source = w.sourceOf(d)
+	w.c.o.Metrics.Drift(source)
+	if s := w.ctrs[id]; s != nil && source == "runtime" {
+		w.c.o.Moved(s.name, d.Own, d.Wrote)
+	}
+	return source
 }
 
 // consequence reports whether a cgroup drifted only because one above it did.

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/internal/failpoint"
 	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/state"
@@ -23,11 +24,12 @@ type Options struct {
 	Observe, Undo bool
 
 	// Facts is what the API server has on a pod, ok false while that is not known. Notify gets
-	// what operators should see. Changed is called when the snapshot has changed. None of them
-	// may block.
+	// what operators should see. Changed is called when the snapshot has changed. Moved is called when a container
+	// was moved through its runtime, and is to be moved back. None of them may block.
 	Facts   func(uid string) (facts policy.PodFacts, ok bool)
 	Notify  func(policy.Notice)
 	Changed func()
+	Moved   func(container string, to, back cpuset.Set)
 
 	Log     *slog.Logger
 	Metrics *metrics.Metrics
@@ -56,6 +58,9 @@ func (o *Options) fill() {
 	}
 	if o.Notify == nil {
 		o.Notify = func(policy.Notice) {}
+	}
+	if o.Moved == nil {
+		o.Moved = func(string, cpuset.Set, cpuset.Set) {}
 	}
 	if o.Changed == nil {
 		o.Changed = func() {}

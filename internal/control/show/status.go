@@ -154,6 +154,10 @@ func notes(s *control.Status) []string {
 		list = append(list, fmt.Sprintf("pod %s was never announced by the runtime and %s: cgroup %s",
 			printable.Text(p.UID), where, printable.Text(p.CgroupPath)))
 	}
+	for _, r := range s.Rivals {
+		list = append(list, fmt.Sprintf("%s (%d times, last %s)", printable.Text(r.String()), r.Times,
+			r.Last.UTC().Format(time.RFC3339)))
+	}
 	for _, p := range s.Short {
 		list = append(list, p.String())
 	}
