@@ -38,6 +38,10 @@ type Options struct {
 	Network bool
 	// Forward makes ports of the host's loopback ports of the guest's card.
 	Forward map[int]int
+	// Absent are how many of the grid's CPUs, its last ones, come with Plug only.
+	Absent int
+	// Next is a runtime that ChangeRuntime can put in the place of the first; empty: none.
+	Next Runtime
 }
 
 // Machine is a running guest.
@@ -53,6 +57,7 @@ type Machine struct {
 	ownDir  bool
 	say     func(format string, args ...any)
 	console string
+	present int // of the grid's CPUs, the first ones
 }
 
 // qemu emulates the guests of Boot.
@@ -85,6 +90,11 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 	assets, err := Build(ctx, o.Cache, Kind{o.Driver, o.Runtime}, o.Progress)
 	if err != nil {
 		return nil, err
+	}
+	if o.Next != "" {
+		if err := addNext(ctx, &o); err != nil {
+			return nil, err
+		}
 	}
 	if o.Agent == "" {
 		if o.Agent, err = BuildAgent(ctx, o.Cache); err != nil {
@@ -164,7 +174,8 @@ func (g GoBinary) Build(ctx context.Context, cache string) (string, error) {
 }
 
 func boot(ctx context.Context, o Options, assets *Assets, limit time.Duration) (m *Machine, err error) {
-	m = &Machine{Dir: o.Dir, Grid: o.Grid, Driver: o.Driver, Runtime: o.Runtime, exited: make(chan struct{})}
+	m = &Machine{Dir: o.Dir, Grid: o.Grid, Driver: o.Driver, Runtime: o.Runtime, exited: make(chan struct{}),
+		present: o.Grid.CPUs() - o.Absent}
 	m.say = func(format string, args ...any) { fmt.Fprintf(o.Progress, "e2e: "+format+"\n", args...) }
 	if m.Dir == "" {
 		if m.Dir, err = os.MkdirTemp("", "quietcore-e2e-"); err != nil {
@@ -253,7 +264,7 @@ func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) 
 	if o.Grid.Isolated != "" {
 		options = " isolcpus=" + o.Grid.Isolated + options
 	}
-	args := append(m.qemuArgs(kernel, initrd, options, o.OneThread), o.Grid.qemuArgs(o.MemoryMiB)...)
+	args := append(m.qemuArgs(kernel, initrd, options, o.OneThread), o.Grid.qemuArgs(o.MemoryMiB, m.present)...)
 	if o.Network {
 		args = append(args, networkArgs(o.Forward)...)
 	}
@@ -282,8 +293,8 @@ func (m *Machine) launch(ctx context.Context, o Options, kernel, initrd string) 
 			stderr.String())
 	}
 	m.Booted = time.Since(started)
-	if hello.CPUs != o.Grid.CPUs() {
-		return fmt.Errorf("the guest has %d CPUs, want %d", hello.CPUs, o.Grid.CPUs())
+	if hello.CPUs != m.present {
+		return fmt.Errorf("the guest has %d CPUs, want %d", hello.CPUs, m.present)
 	}
 	if err := m.verify(ctx); err != nil {
 		return err
@@ -333,6 +344,8 @@ func (m *Machine) qemuArgs(kernel, initrd, init string, oneThread bool) []string
 		"-chardev", "socket,id=console,server=on,wait=off,path=" + filepath.Join(m.Dir, "console.sock") + ",logfile=" +
 			m.console,
 		"-serial", "chardev:console",
+		"-chardev", "socket,id=monitor,server=on,wait=off,path=" + m.monitorSocket(),
+		"-mon", "chardev=monitor,mode=control",
 		"-device", "virtio-serial-pci",
 		"-chardev", "socket,id=agent,path=" + filepath.Join(m.Dir, "agent.sock"),
 		"-device", "virtserialport,chardev=agent,name=" + portName,

@@ -69,10 +69,10 @@ func (g Grid) Check() error {
 }
 
 // qemuArgs maps an L3 domain to a die: QEMU gives each die an L3 of its own, and
-// a NUMA node may hold several dies.
-func (g Grid) qemuArgs(memoryMiB int) []string {
-	smp := fmt.Sprintf("%d,sockets=%d,dies=%d,cores=%d,threads=%d",
-		g.CPUs(), g.Sockets, g.NodesPerSocket*g.L3PerNode, g.CoresPerL3, g.ThreadsPerCore)
+// a NUMA node may hold several dies. The first CPUs are present; the others are sockets for later.
+func (g Grid) qemuArgs(memoryMiB, present int) []string {
+	smp := fmt.Sprintf("%d,maxcpus=%d,sockets=%d,dies=%d,cores=%d,threads=%d",
+		present, g.CPUs(), g.Sockets, g.NodesPerSocket*g.L3PerNode, g.CoresPerL3, g.ThreadsPerCore)
 	args := []string{"-smp", smp, "-m", strconv.Itoa(memoryMiB) + "M"}
 	if g.nodes() == 1 {
 		return args

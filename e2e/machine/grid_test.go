@@ -10,9 +10,9 @@ import (
 var a = Grid{Sockets: 2, NodesPerSocket: 2, L3PerNode: 1, CoresPerL3: 2, ThreadsPerCore: 2, Numbering: "adjacent"}
 
 func TestQemuArgs(t *testing.T) {
-	got := strings.Join(a.qemuArgs(2049), " ")
+	got := strings.Join(a.qemuArgs(2049, a.CPUs()), " ")
 	for _, want := range []string{
-		"-smp 16,sockets=2,dies=2,cores=2,threads=2",
+		"-smp 16,maxcpus=16,sockets=2,dies=2,cores=2,threads=2",
 		"-object memory-backend-ram,id=m0,size=512M -numa node,nodeid=0,cpus=0-3,memdev=m0",
 		"-object memory-backend-ram,id=m3,size=513M -numa node,nodeid=3,cpus=12-15,memdev=m3",
 		"dist,src=0,dst=1,val=12", "dist,src=0,dst=2,val=20", "dist,src=3,dst=2,val=12",
@@ -27,9 +27,16 @@ func TestQemuArgs(t *testing.T) {
 }
 
 func TestQemuArgsOfOneNode(t *testing.T) {
-	args := Grid{1, 1, 2, 4, 2, "", ""}.qemuArgs(2048)
-	if slices.Contains(args, "-numa") || !slices.Contains(args, "16,sockets=1,dies=2,cores=4,threads=2") {
+	args := Grid{1, 1, 2, 4, 2, "", ""}.qemuArgs(2048, 16)
+	if slices.Contains(args, "-numa") || !slices.Contains(args, "16,maxcpus=16,sockets=1,dies=2,cores=4,threads=2") {
 		t.Errorf("%v", args)
+	}
+}
+
+func TestQemuArgsOfAMachineThatLacksCPUs(t *testing.T) {
+	if got := strings.Join(a.qemuArgs(2048, 14), " "); !strings.Contains(got, "-smp 14,maxcpus=16,sockets=2") ||
+		!strings.Contains(got, "nodeid=3,cpus=12-15") {
+		t.Error(got)
 	}
 }
 
@@ -61,8 +68,8 @@ func TestBlockOf(t *testing.T) {
 	for _, tc := range []struct {
 		cpu, size int
 		want      string
-	}{{5, 4, "4-7"}, {0, 1, "0"}, {7, 2, "6-7"}, {11, 6, "6-11"}} {
-		if got := blockOf(tc.cpu, tc.size); got != tc.want {
+	}{{5, 4, "4-7"}, {0, 1, "0"}, {7, 2, "6-7"}, {11, 6, "6-11"}, {12, 4, "12-13"}, {14, 2, ""}, {13, 1, "13"}} {
+		if got := blockOf(tc.cpu, tc.size, 14); got != tc.want {
 			t.Errorf("blockOf(%d, %d) = %s, want %s", tc.cpu, tc.size, got, tc.want)
 		}
 	}

@@ -3,6 +3,7 @@ package machine
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -117,6 +118,42 @@ func (m *Machine) ImportImage(ctx context.Context) error {
 // KillRuntime ends the runtime without a chance to say goodbye.
 func (m *Machine) KillRuntime(ctx context.Context) error {
 	return m.Signal(ctx, string(m.Runtime), int(syscall.SIGKILL))
+}
+
+// nextDir holds the programs of Options.Next until they are in use.
+const nextDir = "opt/next/"
+
+func addNext(ctx context.Context, o *Options) error {
+	from, err := locked(o.Cache, o.Progress, func(b *builder) (map[string]string, error) {
+		return o.Next.kit().programs(ctx, b, o.Driver)
+	})
+	files := maps.Clone(o.Files)
+	if files == nil {
+		files = map[string]string{}
+	}
+	for to, name := range from {
+		files[nextDir+to] = name
+	}
+	o.Files = files
+	return err
+}
+
+// ChangeRuntime stops the runtime as a service is stopped, gives the machine the programs and the configuration of
+// another one, and starts that on what the first one has left. Containers go on meanwhile.
+func (m *Machine) ChangeRuntime(ctx context.Context, to Runtime) error {
+	if err := m.Signal(ctx, string(m.Runtime), int(syscall.SIGTERM)); err != nil {
+		return err
+	}
+	if _, err := m.Exec(ctx, "sh", "-c", "cd /"+nextDir+"usr/bin && mv -f * /usr/bin/"); err != nil {
+		return err
+	}
+	for name, text := range to.kit().etc(m.Driver) {
+		if err := m.WriteFile(ctx, "/"+name, text); err != nil {
+			return err
+		}
+	}
+	m.Runtime = to
+	return m.StartRuntime(ctx)
 }
 
 // RuntimeLog is the end of what the runtime said.

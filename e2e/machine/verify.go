@@ -16,17 +16,17 @@ func (m *Machine) verify(ctx context.Context) error {
 	type check struct{ path, want, what string }
 	var checks []check
 	perL3 := g.CoresPerL3 * g.ThreadsPerCore
-	for cpu := range g.CPUs() {
+	for cpu := range m.present {
 		dir := fmt.Sprintf("/sys/devices/system/cpu/cpu%d/", cpu)
 		socket := cpu / (g.NodesPerSocket * g.cpusPerNode())
 		checks = append(checks,
-			check{dir + "topology/thread_siblings_list", blockOf(cpu, g.ThreadsPerCore), "siblings"},
-			check{dir + "cache/index3/shared_cpu_list", blockOf(cpu, perL3), "L3 domain"},
+			check{dir + "topology/thread_siblings_list", blockOf(cpu, g.ThreadsPerCore, m.present), "siblings"},
+			check{dir + "cache/index3/shared_cpu_list", blockOf(cpu, perL3, m.present), "L3 domain"},
 			check{dir + "topology/physical_package_id", fmt.Sprint(socket), "socket"})
 	}
 	for n := range g.nodes() {
 		checks = append(checks, check{fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", n),
-			blockOf(n*g.cpusPerNode(), g.cpusPerNode()), "NUMA node"})
+			blockOf(n*g.cpusPerNode(), g.cpusPerNode(), m.present), "NUMA node"})
 	}
 	actions := make([]wire.FileAction, len(checks))
 	for i, c := range checks {
@@ -45,11 +45,15 @@ func (m *Machine) verify(ctx context.Context) error {
 	return nil
 }
 
-// blockOf is the aligned block of size CPUs around cpu, in the kernel's notation.
-func blockOf(cpu, size int) string {
+// blockOf is the aligned block of size CPUs around cpu, in the kernel's notation, without those that are not present.
+func blockOf(cpu, size, present int) string {
 	first := cpu / size * size
-	if size == 1 {
+	last := min(first+size, present) - 1
+	switch {
+	case last < first:
+		return ""
+	case last == first:
 		return fmt.Sprint(first)
 	}
-	return fmt.Sprintf("%d-%d", first, first+size-1)
+	return fmt.Sprintf("%d-%d", first, last)
 }

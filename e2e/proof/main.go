@@ -48,6 +48,9 @@ var proofs = []proof{
 	{Name: "doctor", Run: doctor},
 	{Name: "reserved", Run: reserved},
 	{Name: "starved", Run: starved},
+	{Name: "hotadd", Run: on(machine.Options{Absent: grid.ThreadsPerCore}, hotadd)},
+	{Name: "new-runtime",
+		Run: on(machine.Options{Runtime: machine.Containerd17, Next: machine.Containerd}, newRuntime)},
 	{Name: "interference", Run: interference},
 }
 

@@ -68,15 +68,18 @@ func (n *node) metrics(ctx context.Context) (string, error) {
 }
 
 func boot(ctx context.Context, o *options, stderr io.Writer) (*node, error) {
+	return bootOf(ctx, o, stderr, machine.Options{})
+}
+
+// bootOf boots a machine that is not as those of other proofs are.
+func bootOf(ctx context.Context, o *options, stderr io.Writer, m machine.Options) (*node, error) {
 	bin, err := machine.BuildGo(ctx, o.Cache, "./e2e/sampler", "sampler")
 	if err != nil {
 		return nil, err
 	}
-	g, err := scenario.Boot(ctx, scenario.BootOptions{
-		Machine: machine.Options{Grid: grid, Driver: kubelet.Driver(o.Driver), Cache: o.Cache, Progress: stderr,
-			Files: map[string]string{strings.TrimPrefix(samplerPath, "/"): bin}},
-		Daemon: true,
-	})
+	m.Grid, m.Driver, m.Cache, m.Progress = grid, kubelet.Driver(o.Driver), o.Cache, stderr
+	m.Files = map[string]string{strings.TrimPrefix(samplerPath, "/"): bin}
+	g, err := scenario.Boot(ctx, scenario.BootOptions{Machine: m, Daemon: true})
 	if err != nil {
 		return nil, err
 	}
@@ -90,6 +93,23 @@ func boot(ctx context.Context, o *options, stderr io.Writer) (*node, error) {
 		return nil, err
 	}
 	return n, nil
+}
+
+// on plays a proof on a machine of its own.
+func on(m machine.Options, play func(context.Context, *node) ([]figure, error)) func(context.Context,
+	*node) ([]figure, error) {
+	return func(ctx context.Context, other *node) ([]figure, error) {
+		n, err := bootOf(ctx, other.options, other.stderr, m)
+		if err != nil {
+			return nil, err
+		}
+		defer n.Close()
+		figures, err := play(ctx, n)
+		if err != nil {
+			fmt.Fprintln(other.stderr, n.Diagnosis(context.WithoutCancel(ctx)))
+		}
+		return figures, err
+	}
 }
 
 func (n *node) minutes() time.Duration {

@@ -121,7 +121,7 @@ func (g *Guest) Wipe(ctx context.Context) error {
 	if err := g.removeSandboxes(ctx, nil); err != nil {
 		return err
 	}
-	for cpu := 1; cpu < g.Grid.CPUs(); cpu++ {
+	for cpu := 1; cpu < g.Present(); cpu++ {
 		// A scenario may have ended with a CPU offline; writing 1 to an online one is free.
 		if err := g.Online(ctx, cpu); err != nil {
 			return err

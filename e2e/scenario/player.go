@@ -221,12 +221,7 @@ func (p *Player) find(namespace, pod, container string) (*podState, *containerSt
 // prepareNode makes what kubelet makes at its start: the QoS cgroups and its CPU
 // manager's state.
 func (p *Player) prepareNode(ctx context.Context) error {
-	cpus := p.g.Grid.CPUs()
-	root := kubelet.CPU{Shares: kubelet.Shares(int64(cpus) * 1000)}
-	if !p.static {
-		root.CPUs = cpus
-	}
-	if err := p.g.tree.create(ctx, kubelet.Root(), root); err != nil {
+	if err := p.g.tree.create(ctx, kubelet.Root(), p.root()); err != nil {
 		return err
 	}
 	if err := p.g.tree.create(ctx, kubelet.ClassCgroup(kubelet.Burstable), kubelet.CPU{}); err != nil {
@@ -240,9 +235,24 @@ func (p *Player) prepareNode(ctx context.Context) error {
 	}
 	p.state = script.KubeletState{PolicyName: "none"}
 	if p.static {
-		p.state = script.KubeletState{PolicyName: "static", DefaultCPUSet: fmt.Sprintf("0-%d", p.g.Grid.CPUs()-1)}
+		p.state = script.KubeletState{PolicyName: "static", DefaultCPUSet: fmt.Sprintf("0-%d", p.g.Present()-1)}
 	}
 	return p.kubeletState(ctx, p.state)
+}
+
+// root is what kubelet gives all pods together at its start.
+func (p *Player) root() kubelet.CPU {
+	cpus := p.g.Present()
+	root := kubelet.CPU{Shares: kubelet.Shares(int64(cpus) * 1000)}
+	if !p.static {
+		root.CPUs = cpus
+	}
+	return root
+}
+
+// RestartKubelet gives the pods the CPUs of the machine as it is now: kubelet learns of none while it runs.
+func (p *Player) RestartKubelet(ctx context.Context) error {
+	return p.g.tree.set(ctx, kubelet.Root(), p.root())
 }
 
 func (p *Player) kubeletState(ctx context.Context, s script.KubeletState) error {

@@ -88,8 +88,8 @@ func machines() []scenario {
 			"internal/cgroup TestRandomLivesWithWritesThatLandWhenCPUsAreBack", "sysfs TestWatch"},
 			[]string{"hotplug"}, ""},
 		{"a CPU is added that was never there", "taken for the machine's", []string{
-			"topology TestRememberingAMachineThatChanged", "sysfs TestPlacesAreRememberedThroughSys"}, nil,
-			"a virtual machine that is given a CPU while it runs"},
+			"topology TestRememberingAMachineThatChanged", "sysfs TestPlacesAreRememberedThroughSys"},
+			[]string{"hotadd"}, ""},
 		{"the topology files are nonsense", "a flat machine, or an error with the file's name; no panic", []string{
 			"sysfs TestFixtures", "sysfs TestNoCPUIsAnError", "topology TestNewRefuses"}, nil, ""},
 		{"cgroup v1", "pinning through the runtime works; the rest says why not", []string{
@@ -128,7 +128,8 @@ func machines() []scenario {
 			"cpi/detect TestClockThatGoesBack", "internal/page TestAClockThatIsSetBackIsSurvived"}, nil, ""},
 		{"suspend and resume", "time runs by the machine's uptime; the window is dropped", []string{
 			"internal/state TestDeadlinesAndAClockThatJumps", "cpi/sample TestNeverAWrongNumber",
-			"reclaim TestRestartAndClockJumps"}, nil, "a machine that really sleeps"},
+			"plugin TestADeadlinePassesWhileTheMachineSleeps", "reclaim TestRestartAndClockJumps"},
+			nil, "a machine that really sleeps"},
 		{"the path of a cgroup leads elsewhere", "refused", []string{
 			"plugin TestCgroupPathsOfContainers", "internal/cgroup TestPaths",
 			"internal/usage TestNoPathLeavesTheHierarchy", "internal/cdi TestUIDsAreNoPaths"}, nil, ""},
@@ -149,10 +150,12 @@ func clusters() []scenario {
 			[]string{"drift"}, ""},
 		{"systemctl daemon-reexec", "as a daemon-reload; the connection comes back", []string{
 			"plugin TestABusThatHangsStartsNoOwner"}, []string{"drift"}, ""},
-		{"another plugin sets cpusets", "what it refuses leaves nothing; what it moves is repaired", []string{
+		{"another plugin sets cpusets", "what it refuses leaves nothing; what it moves is repaired; it is told, and " +
+			"named where the runtime says who it is", []string{
 			"plugin TestACreateThatALaterPluginRefusesLeavesNothing",
-			"plugin TestAContainerThatStartsElsewhereIsRepairedAtOnce"}, nil,
-			"the daemon does not name the other plugin: NRI tells it no conflict"},
+			"plugin TestAContainerThatStartsElsewhereIsRepairedAtOnce",
+			"plugin TestAPluginBeforeOursThatSetsCPUsIsTold", "plugin TestAPluginAfterOursThatSetsCPUsIsTold",
+			"plugin TestAPluginThatSetsCPUsAloneIsNamed", "plugin TestAContainerThatOthersMoveIsTold"}, nil, ""},
 		{"a configuration is wrong at the start or a reload", "refused with line and key; the old one stays",
 			[]string{"internal/config TestRefusesAllMistakesAtOnce", "internal/config TestWatchKeepsTheLastGoodFile",
 				"internal/config TestWatchSeesAConfigMapSwap",
@@ -207,6 +210,6 @@ func fleets() []scenario {
 		{"containerd 1.7 becomes 2.x under running pods", "nothing moves", []string{
 			"plugin TestTheRuntimeComesBackAndNothingMoves",
 			"plugin TestEventsThatTheRuntimeDoesNotKnowAreNotAskedFor"},
-			nil, "the two real versions, one after the other, on one node"},
+			[]string{"new-runtime"}, ""},
 	}
 }

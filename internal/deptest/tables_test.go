@@ -196,6 +196,7 @@ var goroutines = map[string]string{
 	"e2e/kubernetes/report.go":              "a watch during a run",
 	"e2e/machine/boot.go":                   "a virtual machine: its start, its end and its pulse",
 	"e2e/machine/client.go":                 "receives answers of a guest",
+	"e2e/machine/monitor.go":                "ends a connection with its context",
 	"e2e/machine/shell.go":                  "copies both directions of a terminal",
 	"e2e/sampler/load.go":                   "threads that use CPUs",
 	"e2e/scenario/guest.go":                 "removes sandboxes concurrently",
