@@ -279,6 +279,10 @@ check-generate: generate ## fail if generated files were not committed
 fuzz: ## fuzz every parser for FUZZTIME each (default 20s; 500x counts runs); FUZZSHARE=3: a third of them
 	@FUZZTIME=$(FUZZTIME) FUZZSHARE=$(FUZZSHARE) GO=$(GO) hack/fuzz
 
+.PHONY: corpus
+corpus: ## keep what make fuzz found: the fewest inputs that reach the same code, in testdata/fuzz, where every test run plays them; half an hour
+	@$(GO) run ./hack/corpus
+
 .PHONY: clean
 clean: ## remove build results and the cache of virtual machines
 	rm -rf bin dist dist-signatures .cache

@@ -204,6 +204,7 @@ var byHand = map[string]string{
 	"push":                "takes a registry; hack/release tests it with one",
 	"release-twice":       "takes syft; release-smoke is its short form",
 	"soak":                "hours; test plays some seconds of it",
+	"corpus":              "follows a long fuzz; hack/corpus has tests",
 	"vulncheck-scheduler": "vulncheck of the packages of Kubernetes: minutes",
 	"quality-scheduler":   "test-scheduler plays 20 of its clusters",
 	"load-scheduler":      "test-scheduler plays it with 120 pods",

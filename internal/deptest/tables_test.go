@@ -173,6 +173,7 @@ var mayImport = map[string]string{
 	"hack/image":                "hack/image/build hack/image/licences",
 	"hack/image/build":          "",
 	"hack/image/licences":       "hack/image/build",
+	"hack/corpus":               "",
 	"hack/mutate":               "",
 	"hack/pmucheck":             "cpi/counter cpi/detect cpi/loop cpi/sample cpi/sampler policy sysfs",
 	"hack/prose":                "internal/doctext",
