@@ -3,6 +3,7 @@ package plugin
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quietcore/quietcore/internal/cgroup"
 	"github.com/quietcore/quietcore/policy"
@@ -68,6 +69,73 @@ func TestBestEffortIsIdle(t *testing.T) {
 	}
 }
 
+// One pod runs only where nothing else wants to, until its time is over, or that is taken back: also where its daemon
+// is killed meanwhile, then with the next one, or once it is uninstalled. What it weighs for lent CPUs comes back
+// exactly.
+func TestOnePodIsIdle(t *testing.T) {
+	batch := func(name string) spec {
+		return spec{name: name, class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
+	}
+	s := &server{facts: map[string]policy.PodFacts{"uid-lent": {UID: "uid-lent", BatchMilli: 120_000,
+		Resources: policy.Resources{LimitMilli: policy.NoLimit}}}}
+	n := newNode(t, grid(t, testGrid))
+	n.up(s.options)
+	mustRun(t, n, batch("lent"), batch("low"), batch("calm"))
+	want := func(when string, idle bool) {
+		t.Helper()
+		n.settle()
+		for name, weight := range map[string]uint64{"lent": cgroup.WeightOf(3000), "low": leastWeight} {
+			is, err := n.kernel.Effective(batch(name).parent())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if is.Idle != idle || !idle && is.Weight != weight {
+				t.Errorf("%s: %s is idle %t and weighs %d, want %t and %d", when, name, is.Idle, is.Weight, idle,
+					weight)
+			}
+		}
+		if is, err := n.kernel.Effective(batch("calm").parent()); err != nil || is.Idle {
+			t.Errorf("%s: another pod is idle, %v", when, err)
+		}
+	}
+	let := func(f time.Duration) {
+		t.Helper()
+		for _, name := range []string{"lent", "low"} {
+			if err := n.plugin.Submit(short(t), policy.Idled{Pod: batch(name).uid(), For: f}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	let(time.Hour)
+	want("asked for", true)
+	no := false
+	if err := n.kernel.Apply(short(t), batch("low").parent(), cgroup.Values{Idle: &no, Weight: 1}); err != nil {
+		t.Fatal(err)
+	}
+	n.plugin.Audit()
+	want("after somebody has undone it", true)
+	let(0)
+	want("taken back", false)
+	let(time.Hour)
+	if err := n.plugin.Submit(short(t), policy.Released{}); err != nil {
+		t.Fatal(err)
+	}
+	want("released", false)
+	let(time.Hour)
+	want("again", true)
+	n.kill()
+	n.up(s.options)
+	want("with the next daemon", false)
+	let(time.Hour)
+	want("with the next daemon, again", true)
+	n.restore(policy.KubeletState{PolicyName: "none"})
+	for _, name := range []string{"lent", "low"} {
+		if is, err := n.kernel.Effective(batch(name).parent()); err != nil || is.Idle || is.Weight != leastWeight {
+			t.Errorf("uninstalled: %s is idle %t and weighs %d, %v", name, is.Idle, is.Weight, err)
+		}
+	}
+}
+
 // sliceQuota waits for the quota of a slice, and asks for one of best effort.
 func sliceQuota(t *testing.T, n *rig, slice string) (limited func(when string,
 	milli int64), suppress func(milli int64)) {
@@ -127,6 +195,21 @@ func TestWithoutIdle(t *testing.T) {
 	n.settle()
 	if w := n.kernel.Writes(); len(w) > 0 {
 		t.Errorf("an audit writes %v", w)
+	}
+	other := newNode(t, grid(t, testGrid))
+	other.kernel.NoIdle = true
+	other.up()
+	pod := spec{name: "batch", class: policy.BE, qos: policy.BestEffort, ctrs: []ctr{{name: "main"}}}
+	mustRun(t, other, pod)
+	if err := other.plugin.Submit(short(t), policy.Idled{Pod: pod.uid(), For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	other.settle()
+	if other.plugin.Snapshot().Containers[0].MayIdle {
+		t.Error("the kernel has refused cpu.idle, and it is offered")
+	}
+	if err := other.plugin.Submit(short(t), policy.Idled{Pod: pod.uid(), For: time.Hour}); err == nil {
+		t.Error("a pod is to idle again although the kernel has refused")
 	}
 }
 

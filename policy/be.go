@@ -16,6 +16,9 @@ type beLimits struct {
 	parts      map[string]int64   // their parts, by pod UID; never modified
 	keptOff    map[string]keptOff // by victim
 	away       map[string]away    // pods that are kept off CPUs, by UID
+	// idled are pods that run on otherwise idle CPUs alone, by UID, and until when.
+	idled  map[string]time.Time
+	noIdle bool // the kernel or systemd cannot do that
 }
 
 type keptOff struct {

@@ -69,7 +69,7 @@ func (m *Machine) releaseCap(id string) {
 	}
 }
 
-// endLimits ends every cap, and whatever keeps best effort off CPUs of its pool.
+// endLimits ends every cap, and whatever keeps best effort off CPUs of its pool, or on otherwise idle ones.
 func (m *Machine) endLimits() {
 	for _, p := range ordered(m.pods) {
 		for _, name := range sortedKeys(p.caps) {
@@ -79,6 +79,9 @@ func (m *Machine) endLimits() {
 	m.suppress(BESuppressed{})
 	for _, uid := range sortedKeys(m.be.away) {
 		m.letBack(uid)
+	}
+	for _, uid := range sortedKeys(m.be.idled) {
+		m.wake(uid)
 	}
 	if len(m.be.keptOff) > 0 {
 		m.be.keptOff = nil

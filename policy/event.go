@@ -301,7 +301,17 @@ type BEKeptOff struct {
 	Least int    `json:"least,omitempty"`
 }
 
-// Released ends every cap, and whatever keeps best effort off CPUs of its pool.
+// Idled is the detector's request that a pod of best effort runs only on otherwise idle CPUs (cpu.idle) for a time; 0
+// ends it.
+type Idled struct {
+	Pod string        `json:"pod"` // its UID
+	For time.Duration `json:"for"`
+}
+
+// IdleRefused means that the kernel or systemd knows no cpu.idle. It ends every Idled, and none is accepted any more.
+type IdleRefused struct{}
+
+// Released ends every cap, and whatever keeps best effort off CPUs of its pool, or on otherwise idle ones.
 type Released struct{}
 
 // Tick means that time has passed, and for how much of it the machine slept, which the clock of the other events does
@@ -328,6 +338,8 @@ func (CapVerdict) event()        {}
 func (CapReleased) event()       {}
 func (BESuppressed) event()      {}
 func (BEKeptOff) event()         {}
+func (Idled) event()             {}
+func (IdleRefused) event()       {}
 func (Released) event()          {}
 func (Tick) event()              {}
 

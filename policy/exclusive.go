@@ -438,6 +438,8 @@ func (m *Machine) explain(p *pod) {
 		k := m.be.away[p.ref.UID]
 		p.why = fmt.Sprintf("BE: moved off CPUs %s, around a container that it disturbs, to the others that no pod "+
 			"owns", k.cpus)
+	case p.in.class == BE && m.idles(p) && !m.alwaysIdles(p):
+		p.why = "BE: may run on every CPU that no LSE pod owns, while no other task wants it: it disturbs a container"
 	case p.in.class == BE:
 		p.why = "BE: may run on every CPU that no LSE pod owns"
 	case p.in.class == SYSTEM:

@@ -1175,6 +1175,19 @@ func TestRandomLives(t *testing.T) {
 					}
 				}
 			},
+			"idle": func(t *rapid.T) {
+				e := Idled{Pod: "never heard of",
+					For: time.Duration(rapid.IntRange(-1, 100).Draw(t, "seconds")) * time.Second}
+				if c, ok := l.someContainer(t); ok {
+					e.Pod = l.m.containers[c.ID].pod.ref.UID
+				}
+				if l.step(t, e) != nil || e.For == 0 {
+					return
+				}
+				if p := l.m.pods[e.Pod]; p.in.class != BE || p.ref.QoS != BestEffort || !l.m.idles(p) {
+					t.Fatalf("pod %s of class %s runs on idle CPUs: %t", e.Pod, p.in.class, l.m.idles(p))
+				}
+			},
 			"time": func(t *rapid.T) {
 				l.now = l.now.Add(time.Duration(rapid.IntRange(0, 100).Draw(t, "seconds")) * time.Second)
 				_ = l.step(t, Tick{})
@@ -1265,6 +1278,7 @@ func (l *life) restart(t rapid.TB) {
 	}
 	for uid := range l.m.pods {
 		_ = l.step(t, BEKeptOff{Victim: "a", Pod: uid})
+		_ = l.step(t, Idled{Pod: uid})
 	}
 	before, asked := describe(l.m.Snapshot()), l.asked()
 	checkpoint := l.m.Checkpoint()

@@ -262,6 +262,7 @@ func (m *Machine) dropPod(p *pod) {
 	m.leavePool(p)
 	delete(m.bound, p.ref.UID)
 	delete(m.be.away, p.ref.UID)
+	delete(m.be.idled, p.ref.UID)
 	delete(m.unread, p.ref.UID)
 	m.stopWaiting(p)
 	delete(m.overruled, p.ref.UID)
@@ -395,6 +396,14 @@ func (m *Machine) weighs(p *pod) (milli, stale int64) {
 // have the same weight, so a pod with a weight for lent CPUs is not idle. Nor is a pod that
 // Kubernetes may resize, since the kernel refuses a weight on an idle cgroup.
 func (m *Machine) idles(p *pod) bool {
+	if _, is := m.be.idled[p.ref.UID]; is && m.mayIdle(p) {
+		return true
+	}
+	return m.alwaysIdles(p)
+}
+
+// alwaysIdles is the same where nobody suffers from the pod.
+func (m *Machine) alwaysIdles(p *pod) bool {
 	return m.cfg.BEIdle && p.in.class == BE && !p.in.unmanaged && p.ref.QoS == BestEffort && p.batch <= 0
 }
 

@@ -30,6 +30,8 @@ type Record struct {
 	CapReleased       *CapReleased       `json:"capReleased,omitempty"`
 	BESuppressed      *BESuppressed      `json:"beSuppressed,omitempty"`
 	BEKeptOff         *BEKeptOff         `json:"beKeptOff,omitempty"`
+	Idled             *Idled             `json:"idled,omitempty"`
+	IdleRefused       *IdleRefused       `json:"idleRefused,omitempty"`
 	Released          *Released          `json:"released,omitempty"`
 	Tick              *Tick              `json:"tick,omitempty"`
 }
@@ -83,6 +85,10 @@ func RecordOf(at time.Time, e Event) (Record, bool) {
 		r.BESuppressed = &e
 	case BEKeptOff:
 		r.BEKeptOff = &e
+	case Idled:
+		r.Idled = &e
+	case IdleRefused:
+		r.IdleRefused = &e
 	case Released:
 		r.Released = &e
 	case Tick:
@@ -140,6 +146,10 @@ func (r Record) Event() Event {
 		return *r.BESuppressed
 	case r.BEKeptOff != nil:
 		return *r.BEKeptOff
+	case r.Idled != nil:
+		return *r.Idled
+	case r.IdleRefused != nil:
+		return *r.IdleRefused
 	case r.Released != nil:
 		return *r.Released
 	case r.Tick != nil:
@@ -270,6 +280,12 @@ func (m *Machine) baseRecords(at time.Time) []Record {
 		k := m.be.away[uid]
 		events = append(events, BEKeptOff{Victim: k.victim, CPUs: k.cpus, For: k.until.Sub(at), Pod: uid,
 			Least: k.least})
+	}
+	for _, uid := range sortedKeys(m.be.idled) {
+		events = append(events, Idled{Pod: uid, For: m.be.idled[uid].Sub(at)})
+	}
+	if m.be.noIdle {
+		events = append(events, IdleRefused{})
 	}
 	for _, e := range events {
 		r, _ := RecordOf(at, e)

@@ -19,6 +19,8 @@ func TestReleasedEndsEveryLimit(t *testing.T) {
 		BESuppressed{CPUs: cpus(t, "4-15"), QuotaMilli: 500},
 		BEKeptOff{Victim: "web", CPUs: cpus(t, "0-7"), For: time.Hour},
 		BEKeptOff{Victim: "web", CPUs: cpus(t, "0-11"), For: time.Hour, Pod: p.UID},
+		PodRun{Pod: lowest("low")},
+		Idled{Pod: "low", For: time.Hour},
 	}
 	for _, e := range events {
 		if _, err := m.Step(now, e); err != nil {
@@ -30,6 +32,9 @@ func TestReleasedEndsEveryLimit(t *testing.T) {
 	}
 	if _, err := m.Step(now, Released{}); err != nil {
 		t.Fatal(err)
+	}
+	if len(m.be.idled) > 0 {
+		t.Error("a pod still runs on otherwise idle CPUs alone")
 	}
 	s := m.Snapshot()
 	if on := s.CPUs(s.Containers[0]); on != s.BE {

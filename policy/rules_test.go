@@ -789,6 +789,8 @@ func TestARecordBeginsWithTheLimitsInForce(t *testing.T) {
 		{CapVerdict{ID: "a-main", Milli: 100, For: time.Minute}},
 		{PodRun{Pod: bestEffort("b", 0)},
 			BEKeptOff{Victim: "v", CPUs: cpus(t, "0-1"), For: time.Minute, Pod: "b", Least: 2}},
+		{PodRun{Pod: lowest("b")}, Idled{Pod: "b", For: time.Minute}},
+		{IdleRefused{}},
 	} {
 		m := small(t, Config{})
 		told(t, m, PodRun{Pod: p})

@@ -78,6 +78,7 @@ type ContainerView struct {
 	CapMilli   int64 // 0: no cap
 	CapUntil   time.Time
 	MayCap     bool   // it may be capped to protect other pods
+	MayIdle    bool   // its pod may be let run on otherwise idle CPUs alone, and does not always
 	QoS        QoS    // Kubernetes' own class of the pod
 	Cgroup     string // as the runtime reports it; empty while unknown
 	BatchMilli int64  // its pod's request for lent CPUs
@@ -255,7 +256,7 @@ func (m *Machine) viewOf(c *container) *ContainerView {
 		Class: p.in.class, Pool: pool, Need: need, Mems: m.memsOf(p, c.ref.Name, need),
 		QuotaMilli: m.quotaOf(c), Shares: c.shares, ByKubelet: p.kubelet, Owner: m.ownerOf(p),
 		Why: m.whyOf(p, c.ref.Name), Claims: m.claimNames(p, c.ref.Name),
-		MayCap: m.mayCap(p), QoS: p.ref.QoS, Cgroup: c.ref.CgroupPath, BatchMilli: p.batch,
+		MayCap: m.mayCap(p), MayIdle: m.mayIdle(p), QoS: p.ref.QoS, Cgroup: c.ref.CgroupPath, BatchMilli: p.batch,
 	}
 	if h := p.named(c.ref.Name); h != nil && h.grant != nil {
 		v.Withheld = nonEmpty(&h.grant.withheld)

@@ -59,6 +59,7 @@ func (m *Machine) Step(now time.Time, e Event) ([]Decision, error) {
 	}
 	m.expireCaps(now)
 	m.expireKeptOff(now)
+	m.expireIdled(now)
 	m.dropPools()
 	if len(m.out) > 0 || m.news {
 		m.rev++
@@ -95,12 +96,14 @@ func (m *Machine) judge(now time.Time, e Event, v *verdict) error {
 		err = m.judgeCap(v, now, e)
 	case BEKeptOff:
 		err = m.judgeKeepOff(now, e)
+	case Idled:
+		err = m.judgeIdled(&e)
 	case ClaimPrepared:
 		err = m.judgeClaim(v, &e)
 	case ClaimUnprepared:
 		err = m.judgeUnprepare(&e)
 	case PodRemoved, PodVanished, PodFacts, ContainerStopped, Synchronized, Corrected, Unannounced, NodeLabels,
-		KubeletState, ForeignClaims, CapReleased, BESuppressed, Released, Tick:
+		KubeletState, ForeignClaims, CapReleased, BESuppressed, IdleRefused, Released, Tick:
 	default:
 		err = refuse(InvalidRequest, "policy: unknown event %T", e)
 	}
@@ -164,6 +167,10 @@ func (m *Machine) commit(now time.Time, e Event, v *verdict) {
 		m.suppress(e)
 	case BEKeptOff:
 		m.keepOff(now, e)
+	case Idled:
+		m.idle(now, e)
+	case IdleRefused:
+		m.refuseIdle()
 	case Released:
 		m.endLimits()
 	}

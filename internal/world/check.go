@@ -579,6 +579,9 @@ func (w *World) unsettledCgroups(view View, grants map[string]cpuset.Set) string
 		if e.CPUs != want {
 			return fmt.Sprintf("%s runs on %s, want %s", c.Path(), e.CPUs, want)
 		}
+		if pod, _ := w.kernel.Effective(p.Parent()); pod.Idle {
+			return fmt.Sprintf("%s still runs on otherwise idle CPUs alone", p.Parent())
+		}
 		quota := *c.asked().Quota
 		if !left.IsEmpty() && (len(p.parts) == 1 || p.Mixed && c.owns()) { // several containers keep their limits
 			quota.Micros = -1

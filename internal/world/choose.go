@@ -136,6 +136,9 @@ func (w *World) offerDaemon(add offer) {
 			add(1, "cap", p.Name, "")
 			add(1, "away", p.Name, "0-3")
 		}
+		if p.isBE() && p.QoS == policy.BestEffort && p.parts[0].is(running) {
+			add(1, "idle", p.Name, "")
+		}
 	}
 	add(1, "suppress", "0-3", "")
 	add(1, "suppress", "none", "")
@@ -249,7 +252,7 @@ func (w *World) act(c Choice) bool {
 		return err == nil
 	case "start", "kill", "clock", "lose", "connect", "disconnect":
 		return w.daemon(c)
-	case "tick", "audit", "vanish", "cap", "away", "suppress":
+	case "tick", "audit", "vanish", "cap", "away", "idle", "suppress":
 		return w.alive && w.event(c)
 	}
 	return w.setFault(c)
@@ -473,6 +476,8 @@ func (w *World) event(c Choice) bool {
 		}
 		r = &Request{Kind: Happened, Event: policy.BEKeptOff{Victim: "victim", CPUs: off, For: time.Minute,
 			Pod: (&Pod{Name: c.What}).UID()}}
+	case "idle":
+		r = &Request{Kind: Happened, Event: policy.Idled{Pod: (&Pod{Name: c.What}).UID(), For: time.Minute}}
 	case "suppress":
 		var cpus cpuset.Set
 		if c.What != "none" {

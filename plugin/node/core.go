@@ -167,6 +167,7 @@ func (c *Core) proceed() {
 	c.part("taking over", c.takeover.proceed)
 	c.part("ending limits", c.endLimits)
 	c.part("writing", c.writer.proceed)
+	c.part("giving cpu.idle up", c.refuseIdle)
 	c.part("looking for pods", c.presence.proceed)
 	c.part("saving", c.saving.proceed)
 	c.release()

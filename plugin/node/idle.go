@@ -2,6 +2,7 @@ package node
 
 import (
 	"github.com/quietcore/quietcore/internal/cgroup"
+	"github.com/quietcore/quietcore/policy"
 )
 
 // idleness is the cpu.idle of one pod while we manage it: from the moment that the pod is to run
@@ -39,6 +40,14 @@ func (w *writer) idleDue(s *subject, now cgroup.Effective, v *cgroup.Values) {
 		if !on {
 			v.Weight = max(s.weight, leastWeight)
 		}
+	}
+}
+
+// refuseIdle tells the policy, once, that there is no cpu.idle here.
+func (c *Core) refuseIdle() {
+	if l := &c.writer.limits; l.noIdle && !l.refused {
+		l.refused = true
+		c.take(policy.IdleRefused{}, nil)
 	}
 }
 

@@ -25,7 +25,8 @@ type limits struct {
 	// unlimited is the pod that keeps a best-effort slice from being limited, once reported;
 	// empty: none does.
 	unlimited string
-	noIdle    bool // the kernel has no cpu.idle: logged once
+	noIdle    bool // the kernel has no cpu.idle: logged once ...
+	refused   bool // ... and told the policy
 }
 
 func newLimits() limits { return limits{slices: map[string]*subject{}} }
