@@ -34,6 +34,8 @@ type Container struct {
 	MovablePool bool
 	// Capped says that a cap is in force.
 	Capped bool
+	// MayIdle says that it can be let run on otherwise idle CPUs alone, and is not always.
+	MayIdle bool
 }
 
 // HostNamespace is that of units of the host. None of Kubernetes has such a name.

@@ -19,6 +19,8 @@ const (
 	DoUncap   CommandKind = "uncap"        // restore Container's own limit
 	DoMove    CommandKind = "move-pool"    // keep the BE pool off Container's L3 domains until Until
 	DoRestore CommandKind = "restore-pool" // let the BE pool use them again
+	DoIdle    CommandKind = "idle"         // let Container run on otherwise idle CPUs alone until Until
+	DoWake    CommandKind = "wake"         // let it run on others, too
 	DoEvict   CommandKind = "evict"        // Container should run on another node
 )
 

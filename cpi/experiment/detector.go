@@ -30,7 +30,7 @@ const (
 	VerdictEvent  Kind = "verdict"  // Job disturbs Victim
 	GivenUpEvent  Kind = "given-up" // Job does not
 	ReleasedEvent Kind = "released" // a verdict ended
-	HardenedEvent Kind = "hardened" // Job is throttled by a quota: to move it did not help
+	HardenedEvent Kind = "hardened" // the next step throttles Job: to move it, or to let it idle, did not help
 	ProbeEvent    Kind = "probe"    // throttle Job until Until: the coin of a test
 	CapEvent      Kind = "cap"      // throttle Job until Until or an uncap: a verdict
 	UncapEvent    Kind = "uncap"    // let Job go
@@ -56,6 +56,7 @@ type Event struct {
 	Job       string // the suspect
 	Throttles []Throttle
 	Off       *cpi.Room // of a cap: what Job keeps off, in place of Throttles' quotas
+	Idle      bool      // the same: it runs on otherwise idle CPUs alone
 	Until     time.Time
 	Normal    Normal
 	E         float64
@@ -76,8 +77,8 @@ type Counters struct {
 	Samples, Outliers, Anomalies, Analyses uint64
 	// Tests that were begun, and those of them that ever reached the threshold.
 	Tests, Verdicts uint64
-	// Moves are verdicts that moved the suspect in place of a quota, and Hardened those of them that ended in one.
-	Moves, Hardened uint64
+	// Steps that verdicts took in place of a quota, by Step.
+	Steps [ByIdling + 1]Tally
 	// Dropped counts samples that cannot be.
 	Dropped uint64
 	// Unjudged counts samples of victims whose job has no line yet.
@@ -88,6 +89,9 @@ type Counters struct {
 	// Harm is the minutes that tests were charged for.
 	Harm float64
 }
+
+// Tally of a step: how often it was taken, and how often the next one has followed.
+type Tally struct{ Begun, Failed uint64 }
 
 // Windows of an active suspect, by its coin: 0: left alone, 1: throttled.
 type Windows struct {

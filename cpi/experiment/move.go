@@ -9,24 +9,49 @@ import (
 	"github.com/quietcore/quietcore/cpuset"
 )
 
-// move is the gentlest throttle of a verdict: the suspect keeps to CPUs off those around the victim. It
-// is tried before a quota. What its coins say is no evidence on the quota, so that what had been won
-// by then is kept apart, and comes back with the quota.
+// Step of the ladder that a verdict's throttle is on, the gentlest that may help first.
+type Step uint8
+
+const (
+	ByQuota  Step = iota // the last
+	ByMove               // the suspect keeps to CPUs off those around the victim
+	ByIdling             // it runs only on CPUs that are otherwise idle (cpu.idle)
+)
+
+// move is a verdict's throttle before a quota. What its coins say is no evidence on the quota, so that
+// what had been won by then is kept apart, and comes back with the next step.
 type move struct {
-	on    bool
-	guilt *process // evidence of the verdict; not nil while on
-	// windows in which the suspect was moved and busy, of this term, and those of them in which the
+	step  Step
+	guilt *process // evidence of the verdict; nil with a quota
+	// windows in which the step was in force and the suspect busy, of this term, and those of them in which the
 	// victim was disturbed all the same.
 	windows, bad int
 }
 
-// begin to move a suspect by whom a verdict was just reached, if there is room for it elsewhere.
-func (d *Detector) tryMove(p *pair) {
+// gentler is the step of a verdict after another one, of those that can be taken; ByQuota: none is left.
+func (d *Detector) gentler(p *pair, after Step) Step {
+	switch {
+	case !d.alone(p):
+	case after < ByMove && d.roomFor(p) != nil:
+		return ByMove
+	case after < ByIdling && d.mayIdle(p):
+		return ByIdling
+	}
+	return ByQuota
+}
+
+// begin a verdict with the gentlest step.
+func (d *Detector) begins(p *pair) {
 	p.move = move{}
-	if d.roomFor(p) != nil && d.alone(p) {
-		guilt := p.proc
-		p.move = move{on: true, guilt: &guilt}
-		d.counts.Moves++
+	d.take(p, d.gentler(p, ByQuota), p.proc)
+}
+
+// take a step of the ladder, with the evidence that led to the verdict.
+func (d *Detector) take(p *pair, step Step, guilt process) {
+	p.proc, p.move = guilt, move{step: step}
+	if step != ByQuota {
+		p.move.guilt = &guilt
+		d.counts.Steps[step].Begun++
 	}
 }
 
@@ -67,9 +92,26 @@ func (d *Detector) alone(p *pair) bool {
 	return true
 }
 
-// note a window in which the suspect was moved and busy.
+// mayIdle says that the suspect meets the victim on CPUs, and that all of it can be let run only on idle ones.
+func (d *Detector) mayIdle(p *pair) bool {
+	s, victim := d.suspects[p.key.Suspect], d.protected(p)
+	if s == nil || victim == nil || victim.Place.CPUs == nil || len(s.refs) == 0 {
+		return false
+	}
+	meets := false
+	for _, ref := range s.refs {
+		c := &d.all[ref]
+		if c.exempt() || !c.MayIdle {
+			return false
+		}
+		meets = meets || c.Place.CPUs != nil && c.Place.CPUs.Intersects(victim.Place.CPUs)
+	}
+	return meets
+}
+
+// note a window in which the step was in force and the suspect busy.
 func (m *move) note(disturbed bool) {
-	if !m.on {
+	if m.step == ByQuota {
 		return
 	}
 	m.windows++
@@ -78,16 +120,20 @@ func (m *move) note(disturbed bool) {
 	}
 }
 
-// moveFails says why a move is not to go on; empty: it is.
+// moveFails says why a step is not to go on; empty: it is.
 func (d *Detector) moveFails(p *pair) string {
 	m, span := &p.move, d.bank.span
 	low := p.proc.e(d.bank) < d.cfg.Threshold/undoShare
 	over := low || m.windows >= firstTerm*span
+	how := "off the CPUs around the victim"
+	if m.step == ByIdling {
+		how = "on otherwise idle CPUs"
+	}
 	switch {
 	case p.useless >= uselessFirst*span:
-		return fmt.Sprintf("off the CPUs around the victim it disturbs it as before: in %d windows in a row", p.useless)
+		return fmt.Sprintf("%s it disturbs it as before: in %d windows in a row", how, p.useless)
 	case over && 2*m.bad > m.windows:
-		return fmt.Sprintf("off the CPUs around the victim it disturbs it still: in %d of %d windows", m.bad, m.windows)
+		return fmt.Sprintf("%s it disturbs it still: in %d of %d windows", how, m.bad, m.windows)
 	}
 	if over && !low {
 		m.windows, m.bad = 0, 0 // the next term
@@ -95,26 +141,29 @@ func (d *Detector) moveFails(p *pair) string {
 	return ""
 }
 
-// harden a verdict: from now on a quota throttles the suspect, with the evidence that there was before
-// it was moved.
+// harden a verdict: from now on the next step throttles the suspect, with the evidence that there was before
+// the first.
 func (d *Detector) harden(p *pair) {
-	d.counts.Hardened++
-	p.proc, p.move = p.evidence(), move{}
-	for i := range p.proc.Coins {
-		p.proc.Coins[i] = coin{}
+	was := p.move.step
+	d.counts.Steps[was].Failed++
+	guilt := p.evidence()
+	for i := range guilt.Coins {
+		guilt.Coins[i] = coin{}
 	}
+	d.take(p, d.gentler(p, was), guilt)
 	p.term, p.served, p.useless = 0, 0, 0
 	if s := d.suspects[p.key.Suspect]; s != nil && s.lead == p {
-		s.until = d.now // the quota is told as a new cap
+		s.until = d.now // the next step is told as a new cap
 	}
 }
 
-// hardenLost hardens the verdicts whose suspect can no longer be moved.
+// hardenLost hardens the verdicts whose step can no longer be taken.
 func (d *Detector) hardenLost() {
 	for _, p := range d.order {
-		if !p.move.on {
+		if p.move.step == ByQuota {
 			continue
 		}
+		there := d.protected(p) != nil && len(d.Containers(p.key.Suspect)) > 0
 		why := ""
 		switch {
 		case p.stage != Verdict:
@@ -122,8 +171,10 @@ func (d *Detector) hardenLost() {
 			continue
 		case !d.alone(p):
 			why = "it is throttled for other victims, too"
-		case d.roomFor(p) == nil && d.protected(p) != nil && len(d.Containers(p.key.Suspect)) > 0:
+		case there && p.move.step == ByMove && d.roomFor(p) == nil:
 			why = "off the CPUs around the victim is no room for it"
+		case there && p.move.step == ByIdling && !d.mayIdle(p):
+			why = "it cannot be let run on otherwise idle CPUs alone any more, or meets the victim on none"
 		default:
 			continue
 		}
@@ -132,9 +183,9 @@ func (d *Detector) hardenLost() {
 	}
 }
 
-// evidence on a quota: what had been won before the suspect was moved, and all that witnesses have.
+// evidence on what follows a step: what had been won before the first, and all that witnesses have.
 func (p *pair) evidence() process {
-	if !p.move.on {
+	if p.move.step == ByQuota {
 		return p.proc
 	}
 	proc := *p.move.guilt
@@ -142,15 +193,15 @@ func (p *pair) evidence() process {
 	return proc
 }
 
-// RefuseMove says that the move of a job was not carried out: a quota throttles it instead, from the next coin on.
+// RefuseStep says that a step against a job was not carried out: the next one is taken, from the next coin on.
 // It returns whether that is news.
-func (d *Detector) RefuseMove(job string) bool {
+func (d *Detector) RefuseStep(job string, step Step) bool {
 	s := d.suspects[job]
-	if s == nil || s.lead == nil || !s.lead.move.on {
+	if s == nil || s.lead == nil || step == ByQuota || s.lead.move.step != step {
 		return false
 	}
 	d.harden(s.lead)
-	s.off = nil
+	s.off, s.idle = nil, false
 	return true
 }
 
@@ -169,4 +220,10 @@ func (d *Detector) MovedOff(ref Ref) (off *cpuset.Set, least int) {
 		return nil, 0
 	}
 	return &c.suspect.off.Off, c.suspect.needs()
+}
+
+// Idles says whether a container is to run on otherwise idle CPUs alone now.
+func (d *Detector) Idles(ref Ref) bool {
+	c := d.slotOf(ref)
+	return c != nil && c.suspect.on && c.suspect.idle && !c.exempt()
 }

@@ -109,27 +109,27 @@ func TestAMoveCostsNoEvidence(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := again.pairs[key]
-	if e := p.proc.e(again.bank); p.stage != Verdict || !p.move.on || e != guilt {
-		t.Errorf("after a restart: %s, moved %t, e-value %g, was %g", p.stage, p.move.on, e, guilt)
+	if e := p.proc.e(again.bank); p.stage != Verdict || p.move.step != ByMove || e != guilt {
+		t.Errorf("after a restart: %s, step %d, e-value %g, was %g", p.stage, p.move.step, e, guilt)
 	}
-	if !w.d.RefuseMove("job0") || w.d.RefuseMove("job0") || w.d.RefuseMove("nobody") {
+	if !w.d.RefuseStep("job0", ByMove) || w.d.RefuseStep("job0", ByMove) || w.d.RefuseStep("nobody", ByMove) {
 		t.Error("it is news once that a move was refused")
 	}
-	if p := w.d.pairs[key]; p.move.on || p.stage != Verdict || p.proc.e(w.d.bank) != guilt {
-		t.Errorf("after a refusal: %s, moved %t, e-value %g, was %g", p.stage, p.move.on, p.proc.e(w.d.bank), guilt)
+	if p := w.d.pairs[key]; p.move.step != ByQuota || p.stage != Verdict || p.proc.e(w.d.bank) != guilt {
+		t.Errorf("after a refusal: %s, step %d, e-value %g, was %g", p.stage, p.move.step, p.proc.e(w.d.bank), guilt)
 	}
 	w, n = moved()
 	w.room(t, 0)
 	w.minute(guilty, n)
-	if p := w.d.pairs[key]; p.move.on || p.stage != Verdict {
-		t.Errorf("without room: %s, moved %t", p.stage, p.move.on)
+	if p := w.d.pairs[key]; p.move.step != ByQuota || p.stage != Verdict {
+		t.Errorf("without room: %s, step %d", p.stage, p.move.step)
 	}
 	w, n = moved()
 	other := PairKey{Victim: "another", Suspect: "job0"}
 	o := w.d.addPair(other)
 	o.stage, o.times, o.effect = Testing, w.d.pairs[key].times, w.d.pairs[key].effect
 	w.minute(guilty, n)
-	if p := w.d.pairs[key]; p.move.on {
+	if p := w.d.pairs[key]; p.move.step != ByQuota {
 		t.Error("it is moved for one victim while it is tested for another")
 	}
 }

@@ -228,7 +228,7 @@ func (d *Detector) step(p *pair) (kind Kind, why string) {
 		case p.proc.sure(d.bank) >= t:
 			p.stage, p.term, p.served, p.useless = Verdict, 0, 0, 0
 			p.pace.slow = d.bank.block > 0 && p.proc.slow(d.bank)
-			d.tryMove(p)
+			d.begins(p)
 			return VerdictEvent, fmt.Sprintf("e-value %.0f, %.0f is a verdict", p.proc.sure(d.bank), t)
 		case p.proc.best(d.bank) < giveUpBelow:
 			d.giveUp(p)
@@ -238,7 +238,7 @@ func (d *Detector) step(p *pair) (kind Kind, why string) {
 		}
 	case Verdict:
 		p.proc.bound(d.bank, boundFactor*t)
-		if p.move.on {
+		if p.move.step != ByQuota {
 			if why := d.moveFails(p); why != "" {
 				d.harden(p)
 				return HardenedEvent, why
@@ -349,7 +349,7 @@ func (p *pair) pending(b *bank, window int64) bool {
 
 // pays says that a pair's throttles are charged to its budget.
 func (d *Detector) pays(p *pair) bool {
-	return p.stage == Testing || p.stage == Verdict && !p.move.on && d.doubtful(p)
+	return p.stage == Testing || p.stage == Verdict && p.move.step == ByQuota && d.doubtful(p)
 }
 
 func (d *Detector) charge(p *pair, s *suspect, e float64) {

@@ -51,8 +51,10 @@ type PairState struct {
 	Rest      int64   `json:"rest,omitempty"`
 	Until     int64   `json:"until,omitempty"`
 	Term      int     `json:"term,omitempty"`
-	// Moved says that a verdict moves the suspect. Process is then what led to the verdict.
+	// Moved and Idled say that a verdict moves the suspect, or lets it run on idle CPUs alone. Process is then what led
+	// to the verdict.
 	Moved bool `json:"moved,omitempty"`
+	Idled bool `json:"idled,omitempty"`
 }
 
 // AccuserState is what an accuser has left.
@@ -75,8 +77,8 @@ func (d *Detector) Save() State {
 		return cmp.Or(compare(a.Job, b.Job), compare(a.Platform, b.Platform))
 	})
 	for _, p := range d.order {
-		s.Pairs = append(s.Pairs, PairState{PairKey: p.key, Stage: p.stage, Process: p.evidence(), Moved: p.move.on,
-			Accuser:   p.accuser,
+		s.Pairs = append(s.Pairs, PairState{PairKey: p.key, Stage: p.stage, Process: p.evidence(),
+			Moved: p.move.step == ByMove, Idled: p.move.step == ByIdling, Accuser: p.accuser,
 			Disturbed: p.effect.disturbed, SD: p.effect.sd, Spent: p.spent, Reached: p.reached, Rest: p.rest,
 			Until: p.times.until, Term: min(p.term, savedTerms-1)})
 	}
@@ -148,9 +150,11 @@ func (d *Detector) restorePair(s *PairState) {
 		// what they were to be compared with.
 		p.proc.Coins[i] = coin{}
 	}
-	if s.Moved && s.Stage == Verdict {
+	if (s.Moved || s.Idled) && s.Stage == Verdict {
 		guilt := p.proc
-		p.move = move{on: true, guilt: &guilt}
+		if p.move = (move{step: ByMove, guilt: &guilt}); s.Idled {
+			p.move.step = ByIdling
+		}
 	}
 }
 

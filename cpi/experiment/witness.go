@@ -166,7 +166,7 @@ func near(a, b *cpi.Place) bool {
 // only moved: what is off the CPUs around one victim may be on those around another.
 func (d *Detector) testify(p *pair) {
 	q := &p.proc
-	if q.Witnessed != "" || p.move.on {
+	if q.Witnessed != "" || p.move.step != ByQuota {
 		return
 	}
 	most := 0.0

@@ -64,7 +64,8 @@ type Test struct {
 type Throttle struct {
 	Target, Victim *cpi.Container // Victim is nil where it has ended
 	Verdict        bool           // else it is a test
-	Off            string         // CPUs around the victim that it is moved off; empty: it has a quota
+	Off            string         // CPUs around the victim that it is moved off; empty: it has a quota ...
+	Idle           bool           // ... or runs on otherwise idle CPUs alone
 	Until          time.Time      // by the wall clock: then it ends, unless its coins say otherwise
 	Why            string
 }
@@ -86,6 +87,8 @@ const (
 	ReasonUncapped     = "CPUCapLifted"
 	ReasonAway         = "CPUMovedOff" // on the antagonist
 	ReasonBack         = "CPUMoveEnded"
+	ReasonIdle         = "CPUIdleOnly" // on the antagonist
+	ReasonAwake        = "CPUIdleOnlyEnded"
 	ReasonMoved        = "BestEffortMoved" // on the victim
 	ReasonEviction     = "CPUEvictionWished"
 )
@@ -147,6 +150,11 @@ func (l *Loop) notify(f *Finding) {
 	case f.Command == detect.DoMove && f.Off != "":
 		notice(f.Target, ReasonAway, "container %s is moved off CPUs %s until %s for the sake of %s: %s", f.Target.Name,
 			f.Off, f.Until.UTC().Format(time.TimeOnly), f.Victim, f.Why)
+	case f.Command == detect.DoIdle:
+		notice(f.Target, ReasonIdle, "container %s runs only on otherwise idle CPUs until %s for the sake of %s: %s",
+			f.Target.Name, f.Until.UTC().Format(time.TimeOnly), f.Victim, f.Why)
+	case f.Command == detect.DoWake:
+		notice(f.Target, ReasonAwake, "container %s runs on CPUs that others want again, too: %s", f.Target.Name, f.Why)
 	case f.Command == detect.DoRestore && f.Target.Class.InPool():
 		notice(f.Target, ReasonBack, "container %s may use all CPUs of best effort again: %s", f.Target.Name, f.Why)
 	case f.Command == detect.DoMove:

@@ -43,7 +43,17 @@ type node struct {
 	alter   func(*sampler.Window) *sampler.Window // nil: windows are as they are
 }
 
+// newNode is a node whose kernel has no cpu.idle.
 func newNode(t *testing.T, grid topology.Grid) *node {
+	n := nodeWithIdle(t, grid)
+	if err := n.submit(t.Context(), policy.IdleRefused{}); err != nil {
+		t.Fatal(err)
+	}
+	n.events = nil
+	return n
+}
+
+func nodeWithIdle(t *testing.T, grid topology.Grid) *node {
 	topo, err := grid.Build()
 	if err != nil {
 		t.Fatal(err)

@@ -45,7 +45,7 @@ func (v *View) container(s *policy.Snapshot, c *policy.ContainerView) *cpi.Conta
 	out := &cpi.Container{
 		ID: c.ID, PodUID: c.PodUID, Namespace: c.Namespace, Pod: c.Pod, Name: c.Name, Job: jobOf(c),
 		PodClass: string(c.Class), Class: classOf(c), Cgroup: c.Cgroup, Place: at.Place,
-		Platform: v.model + at.kind, Capped: c.CapMilli > 0, Claims: c.Claims,
+		Platform: v.model + at.kind, Capped: c.CapMilli > 0, MayIdle: c.MayIdle, Claims: c.Claims,
 	}
 	switch {
 	case !c.MayCap && c.Class == policy.BE:

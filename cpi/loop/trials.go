@@ -33,10 +33,10 @@ type trials struct {
 	coins   []experiment.Thrown
 }
 
-// held is what a throttle leaves of a container: CPU, or the CPUs off those around the victim.
+// held is what a throttle leaves of a container: CPU, the CPUs off those around the victim, or idle ones.
 type held struct {
 	milli int64 // thousandths of a CPU
-	moved bool
+	step  experiment.Step
 }
 
 type toldAction struct {
@@ -133,12 +133,8 @@ func (t *trials) reconcile(now time.Time, found map[string]*Finding) (orders []o
 	at := t.l.wall(now)(now)
 	for _, id := range slices.Sorted(maps.Keys(t.refs)) {
 		ended := t.uncapped(id, at)
-		switch f := found[id]; {
-		case f == nil:
-		case f.Command == detect.DoMove:
-			t.told[id] = toldAction{ends: detect.DoRestore}
-		default:
-			t.told[id] = toldAction{ends: detect.DoUncap}
+		if f := found[id]; f != nil {
+			t.told[id] = toldAction{ends: ending(f.Command)}
 		}
 		from := len(orders)
 		if orders = t.enforce(orders, id, found[id]); ended == nil {
@@ -151,6 +147,17 @@ func (t *trials) reconcile(now time.Time, found map[string]*Finding) (orders []o
 		}
 	}
 	return orders
+}
+
+// ending is the command that ends another one.
+func ending(c detect.CommandKind) detect.CommandKind {
+	switch c {
+	case detect.DoMove:
+		return detect.DoRestore
+	case detect.DoIdle:
+		return detect.DoWake
+	}
+	return detect.DoUncap
 }
 
 // uncapped is the finding that a container's cap or move has ended; nil: there was none, or it has
@@ -179,14 +186,25 @@ func (t *trials) enforce(orders []order, id string, f *Finding) []order {
 	milli, _ := t.d.ThrottleOf(t.refs[id])
 	off, least := t.d.MovedOff(t.refs[id])
 	had, is := t.inForce[id]
-	if is && had.moved != (off != nil) || is && off == nil && milli == 0 {
+	next := held{milli: milli}
+	switch {
+	case off != nil:
+		next.step = experiment.ByMove
+	case t.d.Idles(t.refs[id]):
+		next.step = experiment.ByIdling
+	}
+	if is && (had.step != next.step || next == held{}) {
 		orders = append(orders, order{event: had.release(target), target: target})
 		delete(t.inForce, id)
 		is = false
 	}
 	switch {
+	case next.step == experiment.ByIdling:
+		t.inForce[id] = next
+		return append(orders, order{event: policy.Idled{Pod: target.PodUID, For: 2 * t.period}, target: target,
+			finding: f})
 	case off != nil:
-		t.inForce[id] = held{moved: true}
+		t.inForce[id] = next
 		victim := target.ID
 		if v := t.victimOf(experiment.JobOf(target)); v != nil {
 			victim = v.ID
@@ -207,8 +225,12 @@ func (t *trials) enforce(orders []order, id string, f *Finding) []order {
 }
 
 func (h *held) release(target *cpi.Container) policy.Event {
-	if h.moved {
+	switch h.step {
+	case experiment.ByMove:
 		return policy.BEKeptOff{Victim: target.ID, Pod: target.PodUID}
+	case experiment.ByIdling:
+		return policy.Idled{Pod: target.PodUID}
+	case experiment.ByQuota:
 	}
 	return policy.CapReleased{ID: target.ID}
 }
@@ -248,7 +270,10 @@ func (t *trials) refuse(o *order, now time.Time, why string) {
 	case policy.CapVerdict:
 		news = t.d.Refuse(experiment.JobOf(o.target))
 	case policy.BEKeptOff:
-		kind, news = detect.DoMove, e.For > 0 && t.d.RefuseMove(experiment.JobOf(o.target))
+		kind, news = detect.DoMove, e.For > 0 && t.d.RefuseStep(experiment.JobOf(o.target), experiment.ByMove)
+		delete(t.told, o.target.ID)
+	case policy.Idled:
+		kind, news = detect.DoIdle, e.For > 0 && t.d.RefuseStep(experiment.JobOf(o.target), experiment.ByIdling)
 		delete(t.told, o.target.ID)
 	}
 	if !news {
@@ -292,6 +317,10 @@ func (t *trials) throttles(now time.Time) (list []Throttle) {
 			one.Off = off.String()
 			one.Why = fmt.Sprintf("moved off CPUs %s around %s until %s, in place of a quota: %s", off, c.Pair.Victim,
 				one.Until.UTC().Format(time.TimeOnly), one.Why)
+		}
+		if one.Idle = t.d.Idles(t.refs[id]); one.Idle {
+			one.Why = fmt.Sprintf("runs only on otherwise idle CPUs, for the sake of %s, until %s, in place of a "+
+				"quota: %s", c.Pair.Victim, one.Until.UTC().Format(time.TimeOnly), one.Why)
 		}
 		list = append(list, one)
 	}
@@ -425,7 +454,7 @@ func (t *trials) handle(events []experiment.Event, now time.Time, found map[stri
 		case experiment.HardenedEvent:
 			for _, ref := range t.d.Containers(e.Job) {
 				id := t.d.Container(ref).ID
-				if told, is := t.told[id]; is && told.ends == detect.DoRestore {
+				if told, is := t.told[id]; is && told.ends != detect.DoUncap {
 					told.why = e.Why
 					t.told[id] = told
 				}
@@ -501,8 +530,13 @@ func (t *trials) commands(f *Finding, e *experiment.Event, at func(time.Time) ti
 			continue
 		}
 		one.Until, found[one.Target.ID] = at(e.Until), &one
-		if one.Command, one.Milli = detect.DoCap, th.Milli; e.Off != nil {
-			one.Command, one.Milli, one.Off = detect.DoMove, 0, e.Off.Off.String()
+		switch {
+		case e.Idle:
+			one.Command = detect.DoIdle
+		case e.Off != nil:
+			one.Command, one.Off = detect.DoMove, e.Off.Off.String()
+		default:
+			one.Command, one.Milli = detect.DoCap, th.Milli
 		}
 	}
 }

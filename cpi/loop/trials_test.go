@@ -330,7 +330,8 @@ func TestAVerdictMovesBeforeItCaps(t *testing.T) {
 				t.Errorf("%s: a move ends since %q: %t", name, why, helps)
 			}
 			c := l.Counters().Tests
-			if c.Verdicts != 1 || c.Moves != 1 || (c.Hardened == 0) != helps || moved == 0 || (capped == 0) != helps ||
+			if c.Verdicts != 1 || c.Steps[experiment.ByMove].Begun != 1 ||
+				(c.Steps[experiment.ByMove].Failed == 0) != helps || moved == 0 || (capped == 0) != helps ||
 				helps && 10*c.Capped.Well[1] < 9*c.Capped.All[1] {
 				t.Errorf("%s: %+v, %d windows moved, %d capped", name, c, moved, capped)
 			}

@@ -211,6 +211,9 @@ func (r *Recorder) recordCommand(f *loop.Finding) {
 	case detect.DoRestore:
 		r.end(incidents.Move, f)
 		return
+	case detect.DoWake:
+		r.end(incidents.Idle, f)
+		return
 	}
 	e := r.open[f.Victim.ID]
 	if e == nil {
@@ -225,6 +228,9 @@ func (r *Recorder) recordCommand(f *loop.Finding) {
 	case detect.DoMove:
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Move, Subject: target, Off: f.Off,
 			From: f.At, Until: f.Until})
+	case detect.DoIdle:
+		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Idle, Subject: target, From: f.At,
+			Until: f.Until})
 	case detect.DoEvict:
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Evict, Subject: target, From: f.At, Ended: f.At})
 	}

@@ -233,6 +233,14 @@ func TestACapStaysTheVerdict(t *testing.T) {
 		Ended: at(6), EndedWhy: "it did not help"}); len(last.Actions) != 2 || last.Actions[1] != want {
 		t.Errorf("a move off some CPUs is recorded as %+v", last.Actions)
 	}
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoIdle, At: at(6), Victim: web, Target: other,
+		Until: at(9)})
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoWake, At: at(7), Target: other,
+		Why: "nor did that"})
+	if want := (incidents.Action{Kind: incidents.Idle, Subject: subject(other), From: at(6), Until: at(9), Ended: at(7),
+		EndedWhy: "nor did that"}); len(last.Actions) != 3 || last.Actions[2] != want {
+		t.Errorf("a time on idle CPUs only is recorded as %+v", last.Actions)
+	}
 	analysed(7, detect.Cap, 0.8, "other scores 0.8", other)
 	if !slices.ContainsFunc(last.Antagonists, subject(batch).Same) {
 		t.Errorf("who was capped is no antagonist any more: %+v", last.Antagonists)

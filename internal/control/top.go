@@ -26,8 +26,10 @@ type Throttled struct {
 	Victim string `json:"victim,omitempty"` // namespace/pod/container; empty: it has ended
 	// Verdict says that the container was found to disturb the victim; else that is tested.
 	Verdict bool `json:"verdict"`
-	// MovedOff are the CPUs around the victim that it is moved off; empty: a quota throttles it.
+	// MovedOff are the CPUs around the victim that it is moved off, and IdleOnly says that it runs on otherwise idle
+	// CPUs alone. Neither: a quota throttles it.
 	MovedOff string `json:"movedOff,omitempty"`
+	IdleOnly bool   `json:"idleOnly,omitempty"`
 	// Until is when that ends, unless it is renewed.
 	Until time.Time `json:"until,omitzero"`
 	Why   string    `json:"why"`

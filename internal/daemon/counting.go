@@ -413,7 +413,8 @@ func throttled(l *loop.Loop) map[string]control.Throttled {
 	}
 	list := map[string]control.Throttled{}
 	for _, t := range l.Throttles() {
-		one := control.Throttled{Verdict: t.Verdict, MovedOff: t.Off, Until: t.Until.UTC(), Why: t.Why}
+		one := control.Throttled{Verdict: t.Verdict, MovedOff: t.Off, IdleOnly: t.Idle, Until: t.Until.UTC(),
+			Why: t.Why}
 		if t.Victim != nil {
 			one.Victim = t.Victim.String()
 		}

@@ -102,7 +102,7 @@ func (m *Metrics) CPIOutcome(result detect.Result) {
 	c.outcomes[string(result)]++
 }
 
-type testDescs struct{ begun, verdicts, moves, harm, windows *prometheus.Desc }
+type testDescs struct{ begun, verdicts, moves, idles, harm, windows *prometheus.Desc }
 
 func newTestDescs() testDescs {
 	return testDescs{
@@ -111,7 +111,10 @@ func newTestDescs() testDescs {
 			"Tests that found that throttling the suspect helps the victim. Only with cpi.detector: default."),
 		moves: desc("cpi_moves_total",
 			"Verdicts that moved the suspect off the CPUs around the victim, in place of a quota. failed: those that "+
-				"a quota has followed. Only with cpi.detector: default.", "result"),
+				"another step has followed. Only with cpi.detector: default.", "result"),
+		idles: desc("cpi_idles_total",
+			"Verdicts that let the suspect run only on otherwise idle CPUs (cpu.idle), in place of a quota. failed: "+
+				"those that a quota has followed. Only with cpi.detector: default.", "result"),
 		harm: desc("cpi_probe_seconds_total",
 			"Time that tests were charged for, of cpi.probe.budget: throttled windows of a busy suspect, for less the "+
 				"surer it is. Only with cpi.detector: default."),
@@ -125,8 +128,11 @@ func newTestDescs() testDescs {
 func (d *testDescs) collect(send sendFunc, c *experiment.Counters) {
 	send(d.begun, prometheus.CounterValue, float64(c.Tests))
 	send(d.verdicts, prometheus.CounterValue, float64(c.Verdicts))
-	send(d.moves, prometheus.CounterValue, float64(c.Moves), "begun")
-	send(d.moves, prometheus.CounterValue, float64(c.Hardened), "failed")
+	for desc, n := range map[*prometheus.Desc]experiment.Tally{d.moves: c.Steps[experiment.ByMove],
+		d.idles: c.Steps[experiment.ByIdling]} {
+		send(desc, prometheus.CounterValue, float64(n.Begun), "begun")
+		send(desc, prometheus.CounterValue, float64(n.Failed), "failed")
+	}
 	send(d.harm, prometheus.CounterValue, 60*c.Harm)
 	for _, stage := range []struct {
 		name string

@@ -35,7 +35,8 @@ func TestWhatTheDetectorFound(t *testing.T) {
 		return Detection{Outliers: 7, Anomalies: 2, Jobs: []detect.JobInfo{{Source: detect.FromHere},
 			{Source: detect.FromCluster}, {Source: detect.FromBoth}, {Lack: detect.LacksTasks},
 			{Lack: detect.LacksSamples}, {Lack: detect.LacksTasks}},
-			Tests: &experiment.Counters{Tests: 4, Verdicts: 1, Moves: 3, Hardened: 2, Harm: 2.5,
+			Tests: &experiment.Counters{Tests: 4, Verdicts: 1, Harm: 2.5,
+				Steps:  [3]experiment.Tally{{}, {Begun: 3, Failed: 2}, {Begun: 4}},
 				Tested: experiment.Windows{All: [2]uint64{9, 6}, Well: [2]uint64{2, 5}},
 				Capped: experiment.Windows{All: [2]uint64{3, 30}, Well: [2]uint64{0, 29}}}}
 	})
@@ -54,6 +55,8 @@ quietcore_cpi_tests_total 4
 quietcore_cpi_verdicts_total 1
 quietcore_cpi_moves_total{result="begun"} 3
 quietcore_cpi_moves_total{result="failed"} 2
+quietcore_cpi_idles_total{result="begun"} 4
+quietcore_cpi_idles_total{result="failed"} 0
 quietcore_cpi_probe_seconds_total 150
 quietcore_cpi_test_windows_total{result="well",stage="test",suspect="left-alone"} 2
 quietcore_cpi_test_windows_total{result="disturbed",stage="test",suspect="left-alone"} 7

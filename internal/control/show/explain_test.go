@@ -21,10 +21,11 @@ func TestExplainPod(t *testing.T) {
 		Owners: []control.Owner{{Namespace: "shop", Pod: "db", CPUs: "0-1"},
 			{Namespace: "shop", Pod: "crashing", CPUs: "2-3"}},
 		Throttled: map[string]control.Throttled{"jobs/sort/main": {Why: "it disturbs shop/db"},
-			"jobs/away/main": {MovedOff: "0-7", Why: "moved off CPUs 0-7"}},
+			"jobs/away/main": {MovedOff: "0-7", Why: "moved off CPUs 0-7"},
+			"jobs/idle/main": {IdleOnly: true, Why: "runs only on otherwise idle CPUs"}},
 	}
 	limit := int64(70)
-	for _, pod := range []string{"sort", "old", "away"} {
+	for _, pod := range []string{"sort", "old", "away", "idle"} {
 		s.Containers = append(s.Containers, script.State{Namespace: "jobs", Pod: pod, Container: "main",
 			CapMilli: &limit})
 	}
@@ -35,6 +36,7 @@ func TestExplainPod(t *testing.T) {
 		{"shop/db", "because", "throttled"},
 		{"jobs/sort", "throttled it disturbs shop/db\n", "before this one"},
 		{"jobs/away", "moved     moved off CPUs 0-7\n", "throttled"},
+		{"jobs/idle", "idle only runs only on otherwise idle CPUs\n", "throttled"},
 		{"jobs/old", "throttled by the daemon before this one", "shop/db"},
 		{"shop/crashing", "2-3, its own until the pod ends", "because"},
 	} {
@@ -81,6 +83,7 @@ const wholeExplanation = `{
         "victim": "shop/db/main",
         "verdict": true,
         "movedOff": "4-7",
+        "idleOnly": true,
         "until": "2026-11-21T12:05:00Z",
         "why": "it disturbs shop/db"
       }
@@ -161,7 +164,8 @@ func TestExplainAsJSONIsAsDocumented(t *testing.T) {
 			{Namespace: "jobs", Pod: "sort", Container: "main", CPUs: "0-1", ManagedByKubelet: true},
 			{Namespace: "jobs", Pod: "other", CPUs: "5"}},
 		Throttled: map[string]control.Throttled{"jobs/sort/main": {Victim: "shop/db/main", Verdict: true,
-			MovedOff: "4-7", Until: time.Date(2026, 11, 21, 12, 5, 0, 0, time.UTC), Why: "it disturbs shop/db"}},
+			MovedOff: "4-7", IdleOnly: true,
+			Until: time.Date(2026, 11, 21, 12, 5, 0, 0, time.UTC), Why: "it disturbs shop/db"}},
 	}
 	text, err := json.MarshalIndent(s.Explain([]string{"jobs", "sort"}), "", "  ")
 	if err != nil || string(text) != wholeExplanation {

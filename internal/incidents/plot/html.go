@@ -88,6 +88,8 @@ func actions(b *strings.Builder, i *incidents.Incident) {
 			what = fmt.Sprintf("cap at %s CPU", num(float64(a.Milli)/1000))
 		} else if a.Off != "" {
 			what = "move off CPUs " + a.Off
+		} else if a.Kind == incidents.Idle {
+			what = "idle CPUs only"
 		}
 		ended := "at its deadline"
 		if !a.Ended.IsZero() {

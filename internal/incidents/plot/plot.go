@@ -310,6 +310,9 @@ func spanLabel(a incidents.Action) string {
 	if a.Off != "" {
 		return fmt.Sprintf("moved off CPUs %s for %s", a.Off, took)
 	}
+	if a.Kind == incidents.Idle {
+		return "on idle CPUs only, for " + took
+	}
 	return a.Kind + " for " + took
 }
 

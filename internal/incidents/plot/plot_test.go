@@ -314,6 +314,12 @@ func TestWildSamplesAndManySpans(t *testing.T) {
 		!strings.Contains(drawnSVG(t, i), ">moved off CPUs 0-7 for 2m58s<") {
 		t.Errorf("a move off some CPUs is not told: %v", err)
 	}
+	i.Actions[0].Kind, i.Actions[0].Off = incidents.Idle, ""
+	page.Reset()
+	if err := HTML(&page, i); err != nil || !strings.Contains(page.String(), "<td>idle CPUs only</td>") ||
+		!strings.Contains(drawnSVG(t, i), ">on idle CPUs only, for 2m58s<") {
+		t.Errorf("who runs on idle CPUs only is not told: %v", err)
+	}
 	edge := float64(left + plotWidth)
 	if free := new(drawing).name(second, edge-20, edge-10, left); free >= edge-10 || free < edge-20 {
 		t.Errorf("a name beside a span from %.0f to %.0f lets the next one begin at %.0f", edge-20, edge-10, free)

@@ -107,6 +107,8 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 			what = fmt.Sprintf("cap at %dm", a.Milli)
 		} else if a.Off != "" {
 			what = fmt.Sprintf("move off CPUs %s", a.Off)
+		} else if a.Kind == incidents.Idle {
+			what = "idle CPUs only"
 		}
 		end := "until " + a.Until.UTC().Format(time.TimeOnly)
 		if !a.Ended.IsZero() {
