@@ -28,6 +28,7 @@ var claimParts = []claimPart{
 	{name: "crashes", run: (*claiming).crashes},
 	{name: "deleted", run: (*claiming).deletedMeanwhile},
 	{name: "unprepare", run: (*claiming).duringUnprepare},
+	{name: "reboot", run: (*claiming).reboots},
 	{name: "sandbox", run: (*claiming).beforeTheSandbox},
 	{name: "documented", run: (*claiming).documented},
 	{name: "floor", run: (*claiming).floor},
