@@ -589,6 +589,8 @@ var defects = []struct {
 	{"D314", 100007926, []sim.Fault{sim.Errors, sim.LateEffect, sim.Unreadable, sim.Defects, sim.Disk, sim.Reconnects,
 		sim.Clock, sim.Unsaid, sim.Unplugs}, sim.PropSettle, false,
 		"a panic while a container is refused is followed by one of the rebuild, and the node never settles"},
+	{"D315", 0, []sim.Fault{sim.Blind}, sim.PropSettle, false,
+		"a pod's time on otherwise idle CPUs ends while its cgroup cannot be read, and it stays there for good"},
 	{"D42", 0, []sim.Fault{sim.Reconnects}, sim.PropSettle, false,
 		"a resize that the daemon did not see is undone by the end of the next cap"},
 }

@@ -184,10 +184,16 @@ func (w *writer) writeLimit(s *subject) {
 	}
 	s.undoStale(now)
 	v := s.limitDue(now, err)
+	unread := err != nil && s.idle.ours // whether it is idle is not known: it is looked at again
 	if err == nil {
 		w.idleDue(s, now, &v)
 	}
-	if v == (cgroup.Values{}) {
+	switch {
+	case v != (cgroup.Values{}):
+	case unread:
+		w.limitAgain(s)
+		return
+	default:
 		w.limitDone(s)
 		return
 	}
@@ -201,6 +207,8 @@ func (w *writer) writeLimit(s *subject) {
 		s.limit.until = w.c.now.Add(cgroup.InFlightFor)
 	}
 	switch {
+	case err == nil && unread:
+		w.limitAgain(s)
 	case err == nil:
 		w.limitDone(s)
 	case errors.Is(err, cgroup.ErrNoIdle):
