@@ -40,7 +40,7 @@ func (s *session) Configure(_ context.Context, _, runtime, version string) (api.
 	nri := versionOfNRI(s.stub.RuntimeNRIVersion(), runtime, version)
 	s.memory = atLeast(nri, 0, 11)
 	s.unannounced.Store(!resizesPods(nri))
-	s.rivals.connected(validates(nri))
+	s.rivals.connected()
 	s.o.Log.Info("registered with the runtime", "runtime", runtime, "version", version,
 		"nri", nri, "deadline", s.deadline.String())
 	return subscription(nri), nil
@@ -73,17 +73,11 @@ func subscription(nri string) api.EventMask {
 	if resizesPods(nri) {
 		events.Set(api.Event_UPDATE_POD_SANDBOX, api.Event_POST_UPDATE_POD_SANDBOX)
 	}
-	if validates(nri) {
-		events.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
-	} else { // one of them says that a container has passed all plugins
-		events.Set(api.Event_POST_CREATE_CONTAINER)
-	}
+	// One says that a container has passed all plugins. To validate would name them, but a daemon that dies while it
+	// does makes the runtime refuse the container.
+	events.Set(api.Event_POST_CREATE_CONTAINER)
 	return events
 }
-
-// validates reports whether the runtime has plugins validate what all of them adjust. CRI-O 1.34 is taken for NRI 0.10
-// and is of before that.
-func validates(nri string) bool { return nri != "" && atLeast(nri, 0, 11) }
 
 func resizesPods(nri string) bool { return nri != "" && atLeast(nri, 0, 10) }
 
@@ -322,13 +316,7 @@ func (s *session) UpdateContainer(ctx context.Context, p *api.PodSandbox, c *api
 	return []*api.ContainerUpdate{u}, nil
 }
 
-// ValidateContainerAdjustment looks at what all plugins together adjust. It never refuses.
-func (s *session) ValidateContainerAdjustment(_ context.Context, r *api.ValidateContainerAdjustmentRequest) error {
-	s.rivals.validate(r)
-	return nil
-}
-
-// PostCreateContainer is asked for where nothing is validated.
+// PostCreateContainer says that all plugins have let the container pass.
 func (s *session) PostCreateContainer(_ context.Context, _ *api.PodSandbox, c *api.Container) error {
 	s.rivals.made(clip(c.GetId()))
 	return nil

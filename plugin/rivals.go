@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/containerd/nri/pkg/api"
-
 	"github.com/quietcore/quietcore/cpuset"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -19,7 +17,6 @@ import (
 // refuses it, and tells neither: the first one's answer comes to nothing, and the second one finds CPUs that nobody
 // asked for.
 type rivals struct {
-	self   string // INDEX-NAME
 	log    *slog.Logger
 	notify func(policy.Notice)
 	count  func(how string)
@@ -27,9 +24,6 @@ type rivals struct {
 
 	mu      sync.Mutex
 	kubelet *policy.KubeletState // nil: not known
-	// validates: the runtime tells what became of a create, and which plugin gave what.
-	validates bool
-	others    []string // the runtime's other plugins, as INDEX-NAME, in its order
 	// open are the containers that were answered and of which nothing was heard since, by ID.
 	open    map[string]answered
 	odd     map[named]string // CPUs that neither kubelet's state nor we gave, once
@@ -56,7 +50,7 @@ const (
 )
 
 func newRivals(o *Options) *rivals {
-	return &rivals{self: o.Index + "-" + o.Name, log: o.Log, notify: o.Notify, count: o.Metrics.Rival, now: o.Clock.Now,
+	return &rivals{log: o.Log, notify: o.Notify, count: o.Metrics.Rival, now: o.Clock.Now,
 		open: map[string]answered{}, odd: map[named]string{}, refused: map[named]int{},
 		found: map[rivalKey]*policy.Rival{}, told: map[rivalKey]time.Time{}}
 }
@@ -83,11 +77,10 @@ func (r *rivals) list() []policy.Rival {
 }
 
 // connected begins with a runtime of which nothing else is known.
-func (r *rivals) connected(validates bool) {
+func (r *rivals) connected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.open)
-	r.others, r.validates = nil, validates
 }
 
 // answer notes what a container that is created had, and whether our answer gives it CPUs.
@@ -103,8 +96,8 @@ func (r *rivals) answer(pod *policy.Pod, c *policy.Container, ours bool) {
 	if c.CPUs != "" && !r.kubelets(a.of, c.CPUs) {
 		a.before = c.CPUs
 	}
-	if a.before != "" && !ours && !r.validates {
-		r.note(policy.RivalAlone, "", a.ref, r.around(false), givenAlone(a.ref, a.before))
+	if a.before != "" && !ours {
+		r.note(policy.RivalAlone, "", a.ref, nil, givenAlone(a.ref, a.before))
 	}
 	if ours {
 		remember(r.open, c.ID, a)
@@ -153,14 +146,14 @@ func (r *rivals) giveUp(id string) {
 	case !is:
 		return
 	case a.before != "":
-		r.note(policy.RivalBefore, "", a.ref, r.around(false), fmt.Sprintf("container %s had CPUs %s"+
+		r.note(policy.RivalBefore, "", a.ref, nil, fmt.Sprintf("container %s had CPUs %s"+
 			" before Quietcore set them, too, and the runtime refused it", a.ref, a.before))
 		return
 	}
 	n := r.refused[a.of] + 1
 	remember(r.refused, a.of, n)
 	if n > 1 {
-		r.note(policy.RivalAfter, "", a.ref, r.around(true), fmt.Sprintf("container %s was refused %d times after "+
+		r.note(policy.RivalAfter, "", a.ref, nil, fmt.Sprintf("container %s was refused %d times after "+
 			"Quietcore had set its CPUs: another plugin sets them, too, or refuses it", a.ref, n))
 	}
 }
@@ -175,30 +168,6 @@ func (r *rivals) made(id string) {
 	}
 }
 
-// validate learns from a runtime that tells which plugins it has asked, and which one set the CPUs.
-func (r *rivals) validate(req *api.ValidateContainerAdjustmentRequest) {
-	id := req.GetContainer().GetId()
-	by, set := req.GetOwners().CPUSetCPUsOwner(id)
-	r.mu.Lock()
-	r.others = r.others[:0]
-	for _, p := range req.GetPlugins() {
-		if name := p.GetIndex() + "-" + p.GetName(); name != r.self && len(r.others) < mostRivals {
-			r.others = append(r.others, clip(name))
-		}
-	}
-	r.mu.Unlock()
-	r.made(clip(id))
-	if !set || by == r.self {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	pod := req.GetPod()
-	ref := clip(pod.GetNamespace()) + "/" + clip(pod.GetName()) + "/" + clip(req.GetContainer().GetName())
-	r.note(policy.RivalAlone, clip(by), ref, nil, givenAlone(ref,
-		clip(req.GetAdjust().GetLinux().GetResources().GetCpu().GetCpus())))
-}
-
 func givenAlone(ref, cpus string) string {
 	return fmt.Sprintf("container %s, to which Quietcore gives no CPUs, was given %s", ref, cpus)
 }
@@ -207,19 +176,8 @@ func givenAlone(ref, cpus string) string {
 func (r *rivals) moved(container string, to, back cpuset.Set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.note(policy.RivalMoved, "", container, slices.Clone(r.others), fmt.Sprintf("container %s was moved through its "+
+	r.note(policy.RivalMoved, "", container, nil, fmt.Sprintf("container %s was moved through its "+
 		"runtime to CPUs %s, and back to %s", container, to, back))
-}
-
-// around are the plugins that are asked after ours, or before.
-func (r *rivals) around(after bool) []string {
-	var list []string
-	for _, name := range r.others {
-		if (name > r.self) == after {
-			list = append(list, name)
-		}
-	}
-	return list
 }
 
 // note records what was noticed, and tells it once in a while.

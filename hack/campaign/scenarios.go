@@ -155,7 +155,7 @@ func clusters() []scenario {
 			"plugin TestACreateThatALaterPluginRefusesLeavesNothing",
 			"plugin TestAContainerThatStartsElsewhereIsRepairedAtOnce",
 			"plugin TestAPluginBeforeOursThatSetsCPUsIsTold", "plugin TestAPluginAfterOursThatSetsCPUsIsTold",
-			"plugin TestAPluginThatSetsCPUsAloneIsNamed", "plugin TestAContainerThatOthersMoveIsTold"}, nil, ""},
+			"plugin TestAPluginThatSetsCPUsAloneIsTold", "plugin TestAContainerThatOthersMoveIsTold"}, nil, ""},
 		{"a configuration is wrong at the start or a reload", "refused with line and key; the old one stays",
 			[]string{"internal/config TestRefusesAllMistakesAtOnce", "internal/config TestWatchKeepsTheLastGoodFile",
 				"internal/config TestWatchSeesAConfigMapSwap",
