@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -26,16 +25,14 @@ type rivals struct {
 	kubelet *policy.KubeletState // nil: not known
 	// open are the containers that were answered and of which nothing was heard since, by ID.
 	open    map[string]answered
-	odd     map[named]string // CPUs that neither kubelet's state nor we gave, once
-	refused map[named]int    // in a row, after an answer of ours
-	found   map[rivalKey]*policy.Rival
-	told    map[rivalKey]time.Time
+	odd     map[named]string         // CPUs that neither kubelet's state nor we gave, once
+	refused map[named]int            // in a row, after an answer of ours
+	found   map[string]*policy.Rival // by How
+	told    map[string]time.Time
 }
 
 // named is a container across its lives.
 type named struct{ uid, container string }
-
-type rivalKey struct{ how, plugin string }
 
 type answered struct {
 	of     named
@@ -44,15 +41,14 @@ type answered struct {
 }
 
 const (
-	mostOpen   = 512 // containers of each kind that are remembered
-	mostRivals = 32  // plugins, and entries of the list
-	tellAgain  = time.Hour
+	mostOpen  = 512 // containers of each kind that are remembered
+	tellAgain = time.Hour
 )
 
 func newRivals(o *Options) *rivals {
 	return &rivals{log: o.Log, notify: o.Notify, count: o.Metrics.Rival, now: o.Clock.Now,
 		open: map[string]answered{}, odd: map[named]string{}, refused: map[named]int{},
-		found: map[rivalKey]*policy.Rival{}, told: map[rivalKey]time.Time{}}
+		found: map[string]*policy.Rival{}, told: map[string]time.Time{}}
 }
 
 // takeKubelet keeps what kubelet's own CPU manager has given: it sets CPUs in the runtime's request, too.
@@ -62,7 +58,7 @@ func (r *rivals) takeKubelet(s policy.KubeletState) {
 	r.kubelet = &s
 }
 
-// list is what was noticed, by kind and plugin.
+// list is what was noticed, by kind.
 func (r *rivals) list() []policy.Rival {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,9 +66,7 @@ func (r *rivals) list() []policy.Rival {
 	for _, f := range r.found {
 		all = append(all, *f)
 	}
-	slices.SortFunc(all, func(a, b policy.Rival) int {
-		return cmp.Or(strings.Compare(a.How, b.How), strings.Compare(a.Plugin, b.Plugin))
-	})
+	slices.SortFunc(all, func(a, b policy.Rival) int { return strings.Compare(a.How, b.How) })
 	return all
 }
 
@@ -97,7 +91,7 @@ func (r *rivals) answer(pod *policy.Pod, c *policy.Container, ours bool) {
 		a.before = c.CPUs
 	}
 	if a.before != "" && !ours {
-		r.note(policy.RivalAlone, "", a.ref, nil, givenAlone(a.ref, a.before))
+		r.note(policy.RivalAlone, a.ref, givenAlone(a.ref, a.before))
 	}
 	if ours {
 		remember(r.open, c.ID, a)
@@ -146,14 +140,14 @@ func (r *rivals) giveUp(id string) {
 	case !is:
 		return
 	case a.before != "":
-		r.note(policy.RivalBefore, "", a.ref, nil, fmt.Sprintf("container %s had CPUs %s"+
+		r.note(policy.RivalBefore, a.ref, fmt.Sprintf("container %s had CPUs %s"+
 			" before Quietcore set them, too, and the runtime refused it", a.ref, a.before))
 		return
 	}
 	n := r.refused[a.of] + 1
 	remember(r.refused, a.of, n)
 	if n > 1 {
-		r.note(policy.RivalAfter, "", a.ref, nil, fmt.Sprintf("container %s was refused %d times after "+
+		r.note(policy.RivalAfter, a.ref, fmt.Sprintf("container %s was refused %d times after "+
 			"Quietcore had set its CPUs: another plugin sets them, too, or refuses it", a.ref, n))
 	}
 }
@@ -176,29 +170,24 @@ func givenAlone(ref, cpus string) string {
 func (r *rivals) moved(container string, to, back cpuset.Set) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.note(policy.RivalMoved, "", container, nil, fmt.Sprintf("container %s was moved through its "+
+	r.note(policy.RivalMoved, container, fmt.Sprintf("container %s was moved through its "+
 		"runtime to CPUs %s, and back to %s", container, to, back))
 }
 
 // note records what was noticed, and tells it once in a while.
-func (r *rivals) note(how, plugin, ref string, candidates []string, message string) {
+func (r *rivals) note(how, ref, message string) {
 	r.count(how)
-	key := rivalKey{how, plugin}
-	f := r.found[key]
+	f := r.found[how]
 	if f == nil {
-		if len(r.found) >= mostRivals {
-			return
-		}
-		f = &policy.Rival{How: how, Plugin: plugin}
-		r.found[key] = f
+		f = &policy.Rival{How: how}
+		r.found[how] = f
 	}
 	now := r.now()
-	f.Times, f.Last, f.Container, f.Candidates = f.Times+1, now.UTC().Truncate(time.Second), ref, candidates
-	f.Message = message
-	if last, is := r.told[key]; is && now.Sub(last) < tellAgain {
+	f.Times, f.Last, f.Container, f.Message = f.Times+1, now.UTC().Truncate(time.Second), ref, message
+	if last, is := r.told[how]; is && now.Sub(last) < tellAgain {
 		return
 	}
-	r.told[key] = now
+	r.told[how] = now
 	r.notify(policy.Notice{Reason: policy.ReasonRival, Message: f.String()})
 }
 

@@ -1,10 +1,6 @@
 package policy
 
-import (
-	"fmt"
-	"strings"
-	"time"
-)
+import "time"
 
 // How another NRI plugin sets the CPUs of containers.
 const (
@@ -21,25 +17,13 @@ const (
 	ReasonMovedByOthers = "CPUsMovedByOthers"
 )
 
-// Rival is what was noticed of other NRI plugins that set CPUs.
+// Rival is what was noticed of other NRI plugins that set CPUs. The runtime does not say which one it was.
 type Rival struct {
-	How string `json:"how"`
-	// Plugin is its INDEX-NAME; empty: the runtime does not say. Candidates may be it.
-	Plugin     string    `json:"plugin,omitempty"`
-	Candidates []string  `json:"candidates,omitempty"`
-	Container  string    `json:"container"` // the last one, as namespace/pod/container
-	Message    string    `json:"message"`
-	Times      int       `json:"times"`
-	Last       time.Time `json:"last"`
+	How       string    `json:"how"`
+	Container string    `json:"container"` // the last one, as namespace/pod/container
+	Message   string    `json:"message"`
+	Times     int       `json:"times"`
+	Last      time.Time `json:"last"`
 }
 
-func (r *Rival) String() string {
-	who := "another NRI plugin sets CPUs"
-	switch {
-	case r.Plugin != "":
-		who = "NRI plugin " + r.Plugin + " sets CPUs"
-	case len(r.Candidates) > 0:
-		who += " (" + strings.Join(r.Candidates, " or ") + ")"
-	}
-	return fmt.Sprintf("%s: %s", who, r.Message)
-}
+func (r *Rival) String() string { return "another NRI plugin sets CPUs: " + r.Message }

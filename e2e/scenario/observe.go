@@ -13,7 +13,6 @@ import (
 	"github.com/quietcore/quietcore/internal/script"
 )
 
-// Observe waits until the daemon is idle, then reads every running container's
 // settle waits until the daemon is idle and ticks change nothing any more: simulate ticks
 // after each step too, and a pod that waits for CPUs may be given them at each.
 func (p *Player) settle(ctx context.Context) (*control.Status, error) {
@@ -33,7 +32,8 @@ func (p *Player) settle(ctx context.Context) (*control.Status, error) {
 	return status, err
 }
 
-// cgroup in one round trip, and from the daemon what the kernel cannot know.
+// Observe waits until the daemon is idle, then reads every running container's cgroup in one round trip, and from
+// the daemon what the kernel cannot know.
 func (p *Player) Observe(ctx context.Context) (*script.Line, error) {
 	status := &control.Status{}
 	if p.g.Daemon {
