@@ -22,6 +22,9 @@ const stalled = 30 * time.Second
 // lookEvery is how often the watchdog decides.
 const lookEvery = time.Second
 
+// frozen is how long the watchdog itself has not run where the process, or the machine, stood still.
+const frozen = 10 * time.Second
+
 // Health is the watchdog that decides what the probes report. A degraded feature (no API
 // server, no PMU) is reported but does not make the daemon unready.
 //
@@ -32,6 +35,7 @@ type Health struct {
 	now, beat func() time.Time
 	required  []requirement
 	watched   []func() map[string]string
+	thawed    time.Time // when the process last ran again after it had been frozen
 	decided   atomic.Pointer[decision]
 }
 
@@ -107,8 +111,12 @@ func NewHealth(now, beat func() time.Time) *Health {
 func (h *Health) Run(ctx context.Context, log *slog.Logger) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	for was := true; ; {
+	for was, looked := true, h.now(); ; {
+		if now := h.now(); now.Sub(looked) > frozen {
+			h.thawed = now // the event loop was frozen, too
+		}
 		h.Look()
+		looked = h.now()
 		if live := h.Live(); live.OK != was {
 			was = live.OK
 			log.Error("the watchdog decided", "alive", live.OK, "why", live.Reasons)
@@ -171,7 +179,11 @@ func (h *Health) last(of func(*decision) Report) Report {
 // loop is what the event loop's heartbeat says.
 func (h *Health) loop() Report {
 	r := Report{OK: true, Reasons: []string{}}
-	if age := h.now().Sub(h.beat()); age > stalled {
+	beat := h.beat()
+	if h.thawed.After(beat) {
+		beat = h.thawed
+	}
+	if age := h.now().Sub(beat); age > stalled {
 		r.OK = false
 		r.Reasons = append(r.Reasons, fmt.Sprintf("the event loop has not moved for %s, the limit is %s",
 			age.Round(time.Second), stalled))

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -423,6 +424,33 @@ func TestTheWatchdogLogs(t *testing.T) {
 	if !strings.Contains(text.String(), "alive=false") || !strings.Contains(text.String(), "has not moved") {
 		t.Errorf("the log: %s", &text)
 	}
+}
+
+// The event loop of a process that was frozen has not moved, either: the clock goes on while the kernel suspends the
+// machine or wakes it, and where a virtual machine is paused.
+func TestTheWatchdogWasFrozenToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var jump time.Duration
+		beat := time.Now()
+		h := NewHealth(func() time.Time { return time.Now().Add(jump) }, func() time.Time { return beat })
+		ctx, cancel := context.WithCancel(t.Context())
+		go h.Run(ctx, slog.New(slog.DiscardHandler))
+		step := func(d, jumps time.Duration, want bool) {
+			t.Helper()
+			time.Sleep(d)
+			jump += jumps
+			time.Sleep(2 * lookEvery)
+			synctest.Wait()
+			if live := h.Live(); live.OK != want {
+				t.Errorf("after %s and a leap of %s: alive %t, want %t: %v", d, jumps, live.OK, want, live.Reasons)
+			}
+		}
+		step(20*time.Second, stalled+time.Second, true)
+		step(stalled, 0, false) // and it has not moved since
+		beat = time.Now().Add(jump)
+		step(0, 0, true)
+		cancel()
+	})
 }
 
 // Claims are counted by whether they have what they were given.
