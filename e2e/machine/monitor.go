@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"time"
 )
 
 // monitorSocket is where QEMU takes commands.
@@ -47,7 +48,33 @@ func (m *Machine) Plug(ctx context.Context) (int, error) {
 	}
 }
 
-// monitor is a connection to QEMU's own control.
+// Sleep suspends the machine to memory, as closing a lid does, and wakes it after a while.
+func (m *Machine) Sleep(ctx context.Context, d time.Duration) error {
+	q, err := m.dialMonitor(ctx)
+	if err != nil {
+		return err
+	}
+	defer q.close()
+	asleep := make(chan error, 1)
+	go func() { // answered when the machine has woken
+		_, err := m.Exec(ctx, "sh", "-c", "echo mem > /sys/power/state")
+		asleep <- err
+	}()
+	if err := q.await("SUSPEND"); err != nil {
+		return fmt.Errorf("the machine does not fall asleep: %w", err)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+	}
+	if err := q.run("system_wakeup", map[string]any{}); err != nil {
+		return err
+	}
+	return <-asleep
+}
+
+// monitor is a connection to QEMU's own control. It hears the events since it was made.
 type monitor struct {
 	conn net.Conn
 	in   *json.Decoder
@@ -76,7 +103,7 @@ func (q *monitor) close() {
 func (q *monitor) run(name string, arguments map[string]any) error {
 	err := json.NewEncoder(q.conn).Encode(map[string]any{"execute": name, "arguments": arguments})
 	if err == nil {
-		err = q.answered()
+		err = q.until(func(a *said) bool { return a.Return != nil })
 	}
 	if err != nil {
 		err = fmt.Errorf("QEMU's monitor: %s: %w", name, err)
@@ -84,20 +111,28 @@ func (q *monitor) run(name string, arguments map[string]any) error {
 	return err
 }
 
-// answered reads until an answer comes: first there is a greeting, and events come between.
-func (q *monitor) answered() error {
+// await waits for an event.
+func (q *monitor) await(event string) error {
+	return q.until(func(a *said) bool { return a.Event == event })
+}
+
+// said is a message of QEMU's: a greeting, an answer or an event.
+type said struct {
+	Return json.RawMessage
+	Event  string
+	Error  *struct{ Desc string }
+}
+
+func (q *monitor) until(done func(*said) bool) error {
 	for {
-		var a struct {
-			Return json.RawMessage
-			Error  *struct{ Desc string }
-		}
+		var a said
 		if err := q.in.Decode(&a); err != nil {
 			return err
 		}
 		if a.Error != nil {
 			return errors.New(a.Error.Desc)
 		}
-		if a.Return != nil {
+		if done(&a) {
 			return nil
 		}
 	}

@@ -40,6 +40,11 @@ func newBase(ctx context.Context, n *node) (*base, error) {
 	if err := n.fresh(ctx); err != nil {
 		return nil, err
 	}
+	return n.settledBase(ctx)
+}
+
+// settledBase is one on a node that was made anew.
+func (n *node) settledBase(ctx context.Context) (*base, error) {
 	for _, w := range []workload{kept, shared("web", 100), bestEffort("batch")} {
 		if _, err := n.create(ctx, w); err != nil {
 			return nil, err

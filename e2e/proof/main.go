@@ -51,6 +51,7 @@ var proofs = []proof{
 	{Name: "hotadd", Run: on(machine.Options{Absent: grid.ThreadsPerCore}, hotadd)},
 	{Name: "new-runtime",
 		Run: on(machine.Options{Runtime: machine.Containerd17, Next: machine.Containerd}, newRuntime)},
+	{Name: "sleep", Run: sleep},
 	{Name: "interference", Run: interference},
 }
 

@@ -129,7 +129,7 @@ func machines() []scenario {
 		{"suspend and resume", "time runs by the machine's uptime; the window is dropped", []string{
 			"internal/state TestDeadlinesAndAClockThatJumps", "cpi/sample TestNeverAWrongNumber",
 			"plugin TestADeadlinePassesWhileTheMachineSleeps", "reclaim TestRestartAndClockJumps"},
-			nil, "a machine that really sleeps"},
+			[]string{"sleep"}, ""},
 		{"the path of a cgroup leads elsewhere", "refused", []string{
 			"plugin TestCgroupPathsOfContainers", "internal/cgroup TestPaths",
 			"internal/usage TestNoPathLeavesTheHierarchy", "internal/cdi TestUIDsAreNoPaths"}, nil, ""},
