@@ -121,7 +121,7 @@ e2e: setup-vm build ## every scenario with systemd and without it, on containerd
 	$(MAKE) e2e-kubernetes
 
 .PHONY: test-proof
-test-proof: setup-vm ## prove in virtual machines that enforcement holds: windows, hotplug, drift, crashes, disorder, uninstalling, reserved CPUs first, a daemon that lacks descriptors, CPU and memory, a machine that is given CPUs, containerd 1.7 that becomes 2.x
+test-proof: setup-vm ## prove in virtual machines that enforcement holds: windows, hotplug, drift, crashes, disorder, uninstalling, reserved CPUs first, a daemon that lacks descriptors, CPU and memory, a machine that is given CPUs or sleeps, containerd 1.7 that becomes 2.x
 	$(GO) run ./e2e/proof -driver cgroupfs
 	$(GO) run ./e2e/proof -driver systemd
 
