@@ -236,7 +236,7 @@ release: ## make VERSION (v0.1.0) of HEAD in dist/, for REGISTRY (HOST/PATH): bi
 	cd hack/release && $(GO) run . provenance -dist ../../dist
 release-publish: ## push, sign and attest what is in dist/, and verify it; PUBLISH says who signs: docs/releasing.md
 	cd hack/release && $(GO) run . publish -dist ../../dist $(PUBLISH)
-release-trust: ## publish a release of HEAD on loopback by a key of its own, verify it, and attack it; TRUST="-draft -no-scheduler" makes less, "-tools DIR" takes cosign and helm of DIR; else it compiles cosign first: a quarter of an hour, once
+release-trust: ## publish a release of HEAD on loopback by a key of its own, verify it, and attack it; TRUST="-draft -no-scheduler" makes less, "-tools DIR" takes cosign and helm of DIR; else it compiles cosign and syft first: half an hour
 	cd hack/release && $(GO) run . trust $(TRUST)
 release-twice: ## build HEAD twice in different surroundings and compare; minutes
 	cd hack/release && $(GO) run . twice
