@@ -67,7 +67,7 @@ func byTest(name string) proof {
 			steps = []step{t.learn, t.disturb, t.moved, t.hardened, t.judge}
 		}
 		if t.whole {
-			steps = []step{t.learn, t.disturb, t.written, t.judge, t.recur, t.survive}
+			steps = []step{t.learn, t.disturb, t.idled, t.hardened, t.written, t.judge, t.recur, t.survive}
 		}
 		return t.play(ctx, steps)
 	}
@@ -186,8 +186,30 @@ func (c *tested) moved(ctx context.Context, batch workload) error {
 	return nil
 }
 
+// idled checks that the kernel's own file says that the antagonist runs on otherwise idle CPUs alone.
+func (c *tested) idled(ctx context.Context, batch workload) error {
+	began := time.Now()
+	if err := c.watch(ctx, "it runs on idle CPUs alone", 4*time.Minute, idle); err != nil {
+		return err
+	}
+	_, err := c.file(ctx, batch, "../cpu.idle", "runs on idle CPUs alone", func(is string) bool { return is == "1" })
+	c.figures = append(c.figures, figure{Name: "cpu.idle of the antagonist's pod is 1 after",
+		Value: round(time.Since(began))})
+	return err
+}
+
+func idle(looks []look) bool { return looks[len(looks)-1].idle }
+
 // mask waits until the kernel's own file says what is wanted of the antagonist's CPUs.
 func (c *tested) mask(ctx context.Context, batch workload, what string, want func(*cpuset.Set) bool) (string, error) {
+	return c.file(ctx, batch, "cpuset.cpus.effective", what, func(is string) bool {
+		cpus, err := cpuset.Parse(is)
+		return err == nil && want(&cpus)
+	})
+}
+
+// file waits until a file of the antagonist's cgroup says what is wanted.
+func (c *tested) file(ctx context.Context, batch workload, name, what string, want func(string) bool) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
 	defer cancel()
 	dir, err := c.n.cgroupOf(ctx, batch)
@@ -195,31 +217,36 @@ func (c *tested) mask(ctx context.Context, batch workload, what string, want fun
 		return "", err
 	}
 	for is := ""; ; {
-		out, err := c.n.Exec(ctx, "cat", cgroupRoot+"/"+dir+"/cpuset.cpus.effective")
+		out, err := c.n.Exec(ctx, "cat", cgroupRoot+"/"+dir+"/"+name)
 		if err != nil {
-			return "", fmt.Errorf("the antagonist %s: %w: its CPUs are %s: %w", what, errUnseen, is, err)
+			return "", fmt.Errorf("the antagonist %s: %w: %s is %s: %w", what, errUnseen, name, is, err)
 		}
-		is = strings.TrimSpace(out.Stdout)
-		cpus, err := cpuset.Parse(is)
-		if err != nil || want(&cpus) {
-			return is, err
+		if is = strings.TrimSpace(out.Stdout); want(is) {
+			return is, nil
 		}
 	}
 }
 
-// hardened waits until the move, which cannot help where all CPUs are emulated on the same two, has given way to a
-// quota.
+// hardened waits until the gentler step, which cannot help where all CPUs are emulated on the same two, has given way
+// to a quota.
 func (c *tested) hardened(ctx context.Context, batch workload) error {
 	began := time.Now()
-	quota := func(looks []look) bool { l := looks[len(looks)-1]; return l.guilty && l.capped > 0 && l.off == "" }
-	if err := c.watch(ctx, "a quota follows the move", 6*time.Minute, quota); err != nil {
+	quota := func(looks []look) bool {
+		l := looks[len(looks)-1]
+		return l.guilty && l.capped > 0 && l.off == "" && !l.idle
+	}
+	if err := c.watch(ctx, "a quota follows the gentler step", 6*time.Minute, quota); err != nil {
 		return err
 	}
 	if _, err := c.quota(ctx, batch, true, unlimited); err != nil {
 		return err
 	}
 	whole, err := c.mask(ctx, batch, "is back", func(is *cpuset.Set) bool { return is.Count() == grid.CPUs() })
-	c.figures = append(c.figures, figure{Name: "a quota in place of the move, its CPUs again " + whole,
+	if err != nil {
+		return err
+	}
+	_, err = c.file(ctx, batch, "../cpu.idle", "competes again", func(is string) bool { return is == "0" })
+	c.figures = append(c.figures, figure{Name: "a quota in place of the gentler step, its CPUs again " + whole,
 		Value: round(time.Since(began))})
 	return err
 }

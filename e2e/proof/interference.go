@@ -132,6 +132,7 @@ type look struct {
 	capped int64   // its cap in thousandths; 0: none
 	guilty bool    // it is capped by a verdict, not for a test
 	off    string  // the CPUs around a victim that it is moved off in place of a cap
+	idle   bool    // it runs on otherwise idle CPUs alone, in place of a cap
 	probed int     // innocents that are throttled for a test
 	taken
 }
@@ -272,7 +273,7 @@ func (c *circle) lookOf(top *control.Top) (l look, window time.Duration, err err
 		case ofBatch(r.Pod):
 			l.capped, l.guilty = max(l.capped, r.CapMilli), l.guilty || r.Throttled != nil && r.Throttled.Verdict
 			if r.Throttled != nil {
-				l.off = r.Throttled.MovedOff
+				l.off, l.idle = r.Throttled.MovedOff, l.idle || r.Throttled.IdleOnly
 			}
 			if r.Sample.Usage != nil {
 				l.batch += *r.Sample.Usage
@@ -669,6 +670,9 @@ func (c *circle) line(l look) string {
 	}
 	if l.off != "" {
 		limit = "off " + l.off
+	}
+	if l.idle {
+		limit = "idle"
 	}
 	if l.guilty {
 		limit += "!"
