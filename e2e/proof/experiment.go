@@ -43,7 +43,7 @@ var patterns = map[string]pattern{
 	"experiment-rotating":   {loads: []string{"7 12s 12s", "7 12s 12s 12s"}},
 	"experiment-same-hours": {loads: []string{"7 14s 10s"}, twin: "1 14s 10s"},
 	"experiment-windows":    {loads: []string{"7 42s 30s"}, short: true},
-	"experiment-move":       {loads: []string{"4 14s 10s"}, move: true},
+	"experiment-move":       {loads: []string{"3 14s 10s"}, move: true},
 }
 
 // byTest lets a batch job disturb others, and checks that the daemon tests it, finds it guilty,
@@ -200,6 +200,14 @@ func (c *tested) idled(ctx context.Context, batch workload) error {
 
 func idle(looks []look) bool { return looks[len(looks)-1].idle }
 
+// pause between two looks: what asks without one is what disturbs the victims most.
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+	}
+}
+
 // mask waits until the kernel's own file says what is wanted of the antagonist's CPUs.
 func (c *tested) mask(ctx context.Context, batch workload, what string, want func(*cpuset.Set) bool) (string, error) {
 	return c.file(ctx, batch, "cpuset.cpus.effective", what, func(is string) bool {
@@ -216,7 +224,7 @@ func (c *tested) file(ctx context.Context, batch workload, name, what string, wa
 	if err != nil {
 		return "", err
 	}
-	for is := ""; ; {
+	for is := ""; ; pause(ctx) {
 		out, err := c.n.Exec(ctx, "cat", cgroupRoot+"/"+dir+"/"+name)
 		if err != nil {
 			return "", fmt.Errorf("the antagonist %s: %w: %s is %s: %w", what, errUnseen, name, is, err)
@@ -310,7 +318,10 @@ func (c *tested) measured() (loud, quiet []look) {
 func (c *tested) quota(ctx context.Context, batch workload, throttled bool, own string) (is string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	for was := int64(-1); ; {
+	for i, was := 0, int64(-1); ; i++ {
+		if i > 1 {
+			pause(ctx)
+		}
 		var top control.Top
 		if err := c.ask(ctx, "/v1/top", &top); err != nil {
 			return "", err
