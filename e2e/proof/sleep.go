@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// asleep is how long a cap is to last, and how long the machine then sleeps. A clock that stops meanwhile would keep
-	// the cap for nearly as long once more.
+	// asleep is how long a cap is to last, and how long the machine then sleeps. A clock that stops meanwhile would
+	// keep the cap for nearly as long once more.
 	asleep = 100 * time.Second
 	// soon after waking: the daemon looks every second, and the host may be busy.
 	soon = 20 * time.Second
