@@ -215,7 +215,7 @@ const (
 //
 // In a directory that is read only the daemon cannot remove the claim's spec, which is its last step.
 func (c *claiming) duringUnprepare(ctx context.Context) error {
-	pod, err := c.startClaiming(ctx, "going", "main")
+	pod, err := c.startClaiming(ctx, "leaving", "main")
 	if err != nil {
 		return err
 	}
@@ -236,28 +236,28 @@ func (c *claiming) duringUnprepare(ctx context.Context) error {
 	}
 	began := time.Now()
 	if err := cluster.Until(ctx, freeLimit, func(ctx context.Context) error {
-		switch err := c.Get(ctx, cluster.PodsPath(namespace)+"/going", nil); {
+		switch err := c.Get(ctx, cluster.PodsPath(namespace)+"/leaving", nil); {
 		case cluster.Refused(err, 404):
 			return nil
 		case err != nil:
 			return err
 		}
-		return errors.New("pod going is still there")
+		return errors.New("pod leaving is still there")
 	}); err != nil {
 		return err
 	}
 	c.note("the daemon could answer to the end of a pod whose Unprepare it did not survive", "%s",
 		seconds(time.Since(began)))
 	status, err := c.settle(ctx)
-	if err == nil && givenTo(status, "going") != "" {
-		err = fmt.Errorf("pod going is gone and its claim still has CPUs %s", givenTo(status, "going"))
+	if err == nil && givenTo(status, "leaving") != "" {
+		err = fmt.Errorf("pod leaving is gone and its claim still has CPUs %s", givenTo(status, "leaving"))
 	}
 	return err
 }
 
-// diesUnanswered deletes pod going and kills the daemon once its claim's CPUs are given back.
+// diesUnanswered deletes pod leaving and kills the daemon once its claim's CPUs are given back.
 func (c *claiming) diesUnanswered(ctx context.Context, cpus cpuset.Set) error {
-	if err := c.Delete(ctx, cluster.PodsPath(namespace)+"/going"); err != nil {
+	if err := c.Delete(ctx, cluster.PodsPath(namespace)+"/leaving"); err != nil {
 		return err
 	}
 	const failure = "a claim is not unprepared"
@@ -286,9 +286,9 @@ func (c *claiming) diesUnanswered(ctx context.Context, cpus cpuset.Set) error {
 		return err
 	}
 	claims := len(status.Claims)
-	if files := len(strings.Fields(specs.Stdout)); files != claims+1 || givenTo(status, "going") != "" {
-		return fmt.Errorf("%d claims have CPUs, that of pod going %q, and there are %d CDI specs: want one more",
-			claims, givenTo(status, "going"), files)
+	if files := len(strings.Fields(specs.Stdout)); files != claims+1 || givenTo(status, "leaving") != "" {
+		return fmt.Errorf("%d claims have CPUs, that of pod leaving %q, and there are %d CDI specs: want one more",
+			claims, givenTo(status, "leaving"), files)
 	}
 	return nil
 }
