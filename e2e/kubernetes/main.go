@@ -77,6 +77,7 @@ var (
 		{Name: "report", Run: report},
 		{Name: "tenant", Run: tenant},
 		{Name: "crowd", Run: crowd},
+		{Name: "claims-chart", Run: claimsChart},
 		{Name: schedulerProof, Run: schedulerChart},
 	}
 )
@@ -123,7 +124,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	if o.runtime == string(machine.CRIO) && o.chart() {
 		return nil, errors.New("-runtime crio: the chart's images are imported by containerd; give -only without " +
-			"rollout, report, tenant, crowd and " + schedulerProof)
+			"rollout, report, tenant, crowd, claims-chart and " + schedulerProof)
 	}
 	return o, nil
 }
