@@ -67,7 +67,7 @@ func crowd(ctx context.Context, b *bench) ([]figure, error) {
 	}
 	figures = append(figures, figure{Name: "daemon's memory alone", Value: alone},
 		figure{Name: fmt.Sprintf("daemon's memory with %d pods", len(pods)), Value: full})
-	if full.peak > memoryBudget {
+	if full.resident > memoryBudget { // at its start it has pages of its program, too, which are unmapped later
 		return figures, fmt.Errorf("the daemon's resident memory was %s, the budget is %d MiB", full, memoryBudget>>20)
 	}
 	return figures, nil
