@@ -97,6 +97,7 @@ var mayImport = map[string]string{
 	"internal/prom":          "",
 	"internal/promtest":      "",
 	"internal/render":        "cpuset internal/printable topology",
+	"internal/resctrl":       "",
 	"internal/rollout":       "",
 	"internal/rollout/agent": "internal/kube internal/rollout",
 	"internal/script": "cpuallocator cpuset internal/config internal/render internal/strict internal/topodoc policy " +
