@@ -36,6 +36,8 @@ type Container struct {
 	Capped bool
 	// MayIdle says that it can be let run on otherwise idle CPUs alone, and is not always.
 	MayIdle bool
+	// MayNarrow says that it can be held back from memory.
+	MayNarrow bool
 }
 
 // HostNamespace is that of units of the host. None of Kubernetes has such a name.

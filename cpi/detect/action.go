@@ -21,6 +21,8 @@ const (
 	DoRestore CommandKind = "restore-pool" // let the BE pool use them again
 	DoIdle    CommandKind = "idle"         // let Container run on otherwise idle CPUs alone until Until
 	DoWake    CommandKind = "wake"         // let it run on others, too
+	DoNarrow  CommandKind = "narrow"       // give Container little memory bandwidth until Until
+	DoWiden   CommandKind = "widen"        // give it all again
 	DoEvict   CommandKind = "evict"        // Container should run on another node
 )
 

@@ -141,7 +141,7 @@ func (w *innocents) sample(kind innocentWorld, n int) {
 	throttled, _ := w.d.Throttled("job0")
 	off, _ := w.d.MovedOff(w.jobs[0])
 	switch {
-	case kind == clinging && (off != nil || w.d.Idles(w.jobs[0])) && w.wants[0] > 1:
+	case kind == clinging && (off != nil || w.d.Idles(w.jobs[0]) || w.d.Narrowed(w.jobs[0])) && w.wants[0] > 1:
 		slow = 0.5
 	case kind == guilty, kind == clinging:
 		if w.wants[0] > 1 && !throttled && n > 60 {

@@ -30,7 +30,7 @@ const (
 	VerdictEvent  Kind = "verdict"  // Job disturbs Victim
 	GivenUpEvent  Kind = "given-up" // Job does not
 	ReleasedEvent Kind = "released" // a verdict ended
-	HardenedEvent Kind = "hardened" // the next step throttles Job: to move it, or to let it idle, did not help
+	HardenedEvent Kind = "hardened" // the next step throttles Job: the one before a quota did not help
 	ProbeEvent    Kind = "probe"    // throttle Job until Until: the coin of a test
 	CapEvent      Kind = "cap"      // throttle Job until Until or an uncap: a verdict
 	UncapEvent    Kind = "uncap"    // let Job go
@@ -55,8 +55,8 @@ type Event struct {
 	Suspects  []Suspect
 	Job       string // the suspect
 	Throttles []Throttle
-	Off       *cpi.Room // of a cap: what Job keeps off, in place of Throttles' quotas
-	Idle      bool      // the same: it runs on otherwise idle CPUs alone
+	Step      Step      // of a cap: what is in force; where it is not ByQuota, in place of Throttles' quotas
+	Off       *cpi.Room // with ByMove: what Job keeps off
 	Until     time.Time
 	Normal    Normal
 	E         float64
@@ -78,7 +78,7 @@ type Counters struct {
 	// Tests that were begun, and those of them that ever reached the threshold.
 	Tests, Verdicts uint64
 	// Steps that verdicts took in place of a quota, by Step.
-	Steps [ByIdling + 1]Tally
+	Steps [ByBandwidth + 1]Tally
 	// Dropped counts samples that cannot be.
 	Dropped uint64
 	// Unjudged counts samples of victims whose job has no line yet.

@@ -13,9 +13,10 @@ import (
 type Step uint8
 
 const (
-	ByQuota  Step = iota // the last
-	ByMove               // the suspect keeps to CPUs off those around the victim
-	ByIdling             // it runs only on CPUs that are otherwise idle (cpu.idle)
+	ByQuota     Step = iota // the last
+	ByMove                  // the suspect keeps to CPUs off those around the victim
+	ByIdling                // it runs only on CPUs that are otherwise idle (cpu.idle)
+	ByBandwidth             // it gets the least memory bandwidth (resctrl)
 )
 
 // move is a verdict's throttle before a quota. What its coins say is no evidence on the quota, so that
@@ -36,6 +37,8 @@ func (d *Detector) gentler(p *pair, after Step) Step {
 		return ByMove
 	case after < ByIdling && d.mayIdle(p):
 		return ByIdling
+	case after < ByBandwidth && d.mayNarrow(p):
+		return ByBandwidth
 	}
 	return ByQuota
 }
@@ -109,6 +112,25 @@ func (d *Detector) mayIdle(p *pair) bool {
 	return meets
 }
 
+// mayNarrow says that the suspect shares a memory with the victim, as far as that is known, and that all of it can be
+// held back from memory.
+func (d *Detector) mayNarrow(p *pair) bool {
+	s, victim := d.suspects[p.key.Suspect], d.protected(p)
+	if s == nil || victim == nil || len(s.refs) == 0 {
+		return false
+	}
+	shares := false
+	for _, ref := range s.refs {
+		c := &d.all[ref]
+		if c.exempt() || !c.MayNarrow {
+			return false
+		}
+		a, b := &c.Place.Nodes, &victim.Place.Nodes
+		shares = shares || a.IsEmpty() || b.IsEmpty() || a.Intersects(b)
+	}
+	return shares
+}
+
 // note a window in which the step was in force and the suspect busy.
 func (m *move) note(disturbed bool) {
 	if m.step == ByQuota {
@@ -126,8 +148,12 @@ func (d *Detector) moveFails(p *pair) string {
 	low := p.proc.e(d.bank) < d.cfg.Threshold/undoShare
 	over := low || m.windows >= firstTerm*span
 	how := "off the CPUs around the victim"
-	if m.step == ByIdling {
+	switch m.step {
+	case ByIdling:
 		how = "on otherwise idle CPUs"
+	case ByBandwidth:
+		how = "with the least memory bandwidth"
+	case ByMove, ByQuota:
 	}
 	switch {
 	case p.useless >= uselessFirst*span:
@@ -175,6 +201,8 @@ func (d *Detector) hardenLost() {
 			why = "off the CPUs around the victim is no room for it"
 		case there && p.move.step == ByIdling && !d.mayIdle(p):
 			why = "it cannot be let run on otherwise idle CPUs alone any more, or meets the victim on none"
+		case there && p.move.step == ByBandwidth && !d.mayNarrow(p):
+			why = "it cannot be held back from memory any more, or shares none with the victim"
 		default:
 			continue
 		}
@@ -201,7 +229,7 @@ func (d *Detector) RefuseStep(job string, step Step) bool {
 		return false
 	}
 	d.harden(s.lead)
-	s.off, s.idle = nil, false
+	s.off, s.step = nil, ByQuota
 	return true
 }
 
@@ -225,5 +253,11 @@ func (d *Detector) MovedOff(ref Ref) (off *cpuset.Set, least int) {
 // Idles says whether a container is to run on otherwise idle CPUs alone now.
 func (d *Detector) Idles(ref Ref) bool {
 	c := d.slotOf(ref)
-	return c != nil && c.suspect.on && c.suspect.idle && !c.exempt()
+	return c != nil && c.suspect.on && c.suspect.step == ByIdling && !c.exempt()
+}
+
+// Narrowed says whether a container is to be held back from memory now.
+func (d *Detector) Narrowed(ref Ref) bool {
+	c := d.slotOf(ref)
+	return c != nil && c.suspect.on && c.suspect.step == ByBandwidth && !c.exempt()
 }

@@ -51,10 +51,24 @@ type PairState struct {
 	Rest      int64   `json:"rest,omitempty"`
 	Until     int64   `json:"until,omitempty"`
 	Term      int     `json:"term,omitempty"`
-	// Moved and Idled say that a verdict moves the suspect, or lets it run on idle CPUs alone. Process is then what led
-	// to the verdict.
-	Moved bool `json:"moved,omitempty"`
-	Idled bool `json:"idled,omitempty"`
+	// Moved, Idled and Narrowed say that a verdict moves the suspect, lets it run on idle CPUs alone, or holds it back
+	// from memory. Process is then what led to the verdict.
+	Moved    bool `json:"moved,omitempty"`
+	Idled    bool `json:"idled,omitempty"`
+	Narrowed bool `json:"narrowed,omitempty"`
+}
+
+// step of the ladder.
+func (s *PairState) step() Step {
+	switch {
+	case s.Narrowed:
+		return ByBandwidth
+	case s.Idled:
+		return ByIdling
+	case s.Moved:
+		return ByMove
+	}
+	return ByQuota
 }
 
 // AccuserState is what an accuser has left.
@@ -78,7 +92,8 @@ func (d *Detector) Save() State {
 	})
 	for _, p := range d.order {
 		s.Pairs = append(s.Pairs, PairState{PairKey: p.key, Stage: p.stage, Process: p.evidence(),
-			Moved: p.move.step == ByMove, Idled: p.move.step == ByIdling, Accuser: p.accuser,
+			Moved: p.move.step == ByMove, Idled: p.move.step == ByIdling,
+			Narrowed: p.move.step == ByBandwidth, Accuser: p.accuser,
 			Disturbed: p.effect.disturbed, SD: p.effect.sd, Spent: p.spent, Reached: p.reached, Rest: p.rest,
 			Until: p.times.until, Term: min(p.term, savedTerms-1)})
 	}
@@ -150,11 +165,9 @@ func (d *Detector) restorePair(s *PairState) {
 		// what they were to be compared with.
 		p.proc.Coins[i] = coin{}
 	}
-	if (s.Moved || s.Idled) && s.Stage == Verdict {
+	if step := s.step(); step != ByQuota && s.Stage == Verdict {
 		guilt := p.proc
-		if p.move = (move{step: ByMove, guilt: &guilt}); s.Idled {
-			p.move.step = ByIdling
-		}
+		p.move = move{step: step, guilt: &guilt}
 	}
 }
 

@@ -32,8 +32,8 @@ type trial struct {
 	thrown bool
 	next   bool           // what the coin says of the window to come
 	on     bool           // throttled in the window to come or that has just ended
-	idle   bool           // it runs on idle CPUs in place of a quota, while on
-	off    *cpi.Room      // what it keeps off in place of a quota, while on; nil: a quota throttles it, unless idle
+	step   Step           // how, while on; ByMove: with off
+	off    *cpi.Room      // what it keeps off, while moved
 	until  time.Time      // end of the throttle that was told last
 	told   *cpi.Container // for whom
 	grown  bool           // a container has come since

@@ -301,12 +301,14 @@ func (d *Detector) Throw(coins []Thrown) []Event {
 // actuate what the coin of a suspect says.
 func (d *Detector) actuate(s *suspect) {
 	end := d.now.Add(d.next())
-	s.on, s.off, s.idle = s.next, nil, false
-	switch {
-	case s.on && s.lead.move.step == ByMove:
-		s.off = d.roomFor(s.lead)
-	case s.on && s.lead.move.step == ByIdling:
-		s.idle = true
+	s.on, s.off, s.step = s.next, nil, ByQuota
+	if s.on {
+		s.step = s.lead.move.step
+	}
+	if s.step == ByMove {
+		if s.off = d.roomFor(s.lead); s.off == nil {
+			s.step = ByQuota
+		}
 	}
 	switch {
 	case !s.on:
@@ -330,9 +332,9 @@ func (d *Detector) actuate(s *suspect) {
 		s.until = d.now.Add(time.Duration(min(d.bank.terms[s.lead.term], most)) * d.cfg.Period)
 		s.told = d.protected(s.lead)
 		d.emit(Event{Kind: CapEvent, Victim: s.told, Job: s.name, Throttles: d.throttles(s), Until: s.until,
-			E: s.lead.proc.e(d.bank), Off: s.off, Idle: s.idle, Why: fmt.Sprintf("disturbs, e-value %.3g; %s",
+			E: s.lead.proc.e(d.bank), Step: s.step, Off: s.off, Why: fmt.Sprintf("disturbs, e-value %.3g; %s",
 				s.lead.proc.e(d.bank), d.witnessOf(s.lead).Text())})
-		if s.off == nil && !s.idle {
+		if s.step == ByQuota {
 			d.countCap(s)
 		}
 	}
@@ -389,7 +391,7 @@ func (d *Detector) throttles(s *suspect) []Throttle {
 // the coin was thrown; 0: it is not.
 func (d *Detector) ThrottleOf(ref Ref) (milli int64, until time.Time) {
 	c := d.slotOf(ref)
-	if c == nil || !c.suspect.on || c.suspect.off != nil || c.suspect.idle || c.exempt() {
+	if c == nil || !c.suspect.on || c.suspect.step != ByQuota || c.exempt() {
 		return 0, time.Time{}
 	}
 	return d.depth(c), c.suspect.until

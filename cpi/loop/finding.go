@@ -65,7 +65,8 @@ type Throttle struct {
 	Target, Victim *cpi.Container // Victim is nil where it has ended
 	Verdict        bool           // else it is a test
 	Off            string         // CPUs around the victim that it is moved off; empty: it has a quota ...
-	Idle           bool           // ... or runs on otherwise idle CPUs alone
+	Idle           bool           // ... or runs on otherwise idle CPUs alone ...
+	Narrow         bool           // ... or is held back from memory
 	Until          time.Time      // by the wall clock: then it ends, unless its coins say otherwise
 	Why            string
 }
@@ -89,6 +90,8 @@ const (
 	ReasonBack         = "CPUMoveEnded"
 	ReasonIdle         = "CPUIdleOnly" // on the antagonist
 	ReasonAwake        = "CPUIdleOnlyEnded"
+	ReasonNarrow       = "MemoryBandwidthLimited" // on the antagonist
+	ReasonWide         = "MemoryBandwidthRestored"
 	ReasonMoved        = "BestEffortMoved" // on the victim
 	ReasonEviction     = "CPUEvictionWished"
 )
@@ -155,6 +158,12 @@ func (l *Loop) notify(f *Finding) {
 			f.Target.Name, f.Until.UTC().Format(time.TimeOnly), f.Victim, f.Why)
 	case f.Command == detect.DoWake:
 		notice(f.Target, ReasonAwake, "container %s runs on CPUs that others want again, too: %s", f.Target.Name, f.Why)
+	case f.Command == detect.DoNarrow:
+		notice(f.Target, ReasonNarrow,
+			"container %s gets the least memory bandwidth and L3 until %s for the sake of %s: %s",
+			f.Target.Name, f.Until.UTC().Format(time.TimeOnly), f.Victim, f.Why)
+	case f.Command == detect.DoWiden:
+		notice(f.Target, ReasonWide, "container %s gets all memory bandwidth again: %s", f.Target.Name, f.Why)
 	case f.Command == detect.DoRestore && f.Target.Class.InPool():
 		notice(f.Target, ReasonBack, "container %s may use all CPUs of best effort again: %s", f.Target.Name, f.Why)
 	case f.Command == detect.DoMove:

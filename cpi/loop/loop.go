@@ -38,6 +38,8 @@ type Options struct {
 	// Notify publishes an Event on a pod; OnFinding receives every finding. Neither may block.
 	Notify    func(policy.Notice)
 	OnFinding func(*Finding)
+	// Bandwidth holds containers back from memory; nil: nobody can.
+	Bandwidth Bandwidth
 	// History returns a container's samples, oldest first, of which an analysis says which
 	// resource a victim lacked. nil: none does.
 	History func(id string) []sample.Sample
@@ -51,6 +53,12 @@ type Options struct {
 	Save  func(State) error
 	Clock Clock
 	Log   *slog.Logger
+}
+
+// Bandwidth holds containers back from memory, each until its time is over.
+type Bandwidth interface {
+	Hold(id, cgroup string, d time.Duration) error
+	Release(id string) error
 }
 
 // Clock is the loop's source of time. Nil fields use the system's clocks. Boot
@@ -394,10 +402,11 @@ func onPlatform(c *cpi.Container, reference bool) *cpi.Container {
 	return &core
 }
 
-// order is an event for the policy, and the finding to report once the policy has
-// accepted it.
+// order is an event for the policy, or how long to hold the target back from memory, and the finding to report once
+// that is accepted.
 type order struct {
 	event   policy.Event
+	narrow  *time.Duration // 0: let it go; nil: there is an event
 	target  *cpi.Container
 	finding *Finding       // nil: nothing is reported
 	command detect.Command // what a watcher was told to do
@@ -408,7 +417,7 @@ type order struct {
 func (l *Loop) execute(ctx context.Context, orders []order) {
 	for i := range orders {
 		o := &orders[i]
-		err := l.o.Submit(ctx, o.event)
+		err := l.carryOut(ctx, o)
 		if err == nil {
 			if o.finding != nil {
 				l.report(o.finding)
@@ -418,10 +427,30 @@ func (l *Loop) execute(ctx context.Context, orders []order) {
 		if ctx.Err() != nil {
 			return // the policy keeps the deadlines of the commands it accepted
 		}
-		l.o.Log.Warn("the policy refused a command of the detector", "command", fmt.Sprintf("%T", o.event),
+		l.o.Log.Warn("a command of the detector was refused", "command", o.kind(),
 			"pod", o.target.Namespace+"/"+o.target.Pod, "container", o.target.Name, "err", err)
 		l.mu.Lock()
 		l.detector.refuse(o, l.now(), err.Error())
 		l.mu.Unlock()
 	}
+}
+
+func (l *Loop) carryOut(ctx context.Context, o *order) error {
+	switch {
+	case o.narrow == nil:
+		return l.o.Submit(ctx, o.event)
+	case l.o.Bandwidth == nil:
+		return errors.New("there is nothing to limit memory bandwidth by")
+	case *o.narrow == 0:
+		return l.o.Bandwidth.Release(o.target.ID)
+	}
+	return l.o.Bandwidth.Hold(o.target.ID, o.target.Cgroup, *o.narrow)
+}
+
+// kind of an order, for the log.
+func (o *order) kind() string {
+	if o.narrow != nil {
+		return "memory bandwidth"
+	}
+	return fmt.Sprintf("%T", o.event)
 }

@@ -80,7 +80,7 @@ func (n *node) run(name string, class policy.Class, qos policy.QoS, owner string
 		Labels: map[string]string{policy.LabelClass: string(class)},
 		Facts:  &policy.PodFacts{UID: name, Owner: owner, Resources: policy.Resources{LimitMilli: policy.NoLimit}},
 	}
-	c := policy.Container{ID: name + "-main", Sandbox: name, Name: "main",
+	c := policy.Container{ID: name + "-main", Sandbox: name, Name: "main", CgroupPath: "pods/" + name,
 		Resources: policy.Resources{LimitMilli: policy.NoLimit}}
 	for _, e := range []policy.Event{policy.PodRun{Pod: pod}, policy.ContainerCreate{Pod: pod, Container: c}} {
 		if err := n.submit(context.Background(), e); err != nil {

@@ -15,6 +15,7 @@ import (
 type View struct {
 	model   string
 	beFloor func(*policy.Snapshot) int
+	narrows func(id string) bool // nil: none
 	places  places
 	rooms   map[cpuset.Set]*cpi.Rooms // by a victim's CPUs, while the pools are these
 	pools   *policy.Pools
@@ -28,6 +29,12 @@ func NewView(model string, beFloor func(*policy.Snapshot) int) *View {
 	if v.beFloor == nil {
 		v.beFloor = func(s *policy.Snapshot) int { return s.Topology.ThreadsPerCore() }
 	}
+	return v
+}
+
+// Narrowing has the view say which containers can be held back from memory, by ID.
+func (v *View) Narrowing(may func(id string) bool) *View {
+	v.narrows = may
 	return v
 }
 
@@ -47,6 +54,7 @@ func (v *View) container(s *policy.Snapshot, c *policy.ContainerView) *cpi.Conta
 		PodClass: string(c.Class), Class: classOf(c), Cgroup: c.Cgroup, Place: at.Place,
 		Platform: v.model + at.kind, Capped: c.CapMilli > 0, MayIdle: c.MayIdle, Claims: c.Claims,
 	}
+	out.MayNarrow = c.MayCap && c.Cgroup != "" && v.narrows != nil && v.narrows(c.ID)
 	switch {
 	case !c.MayCap && c.Class == policy.BE:
 		out.Capping = cpi.NeverCapped

@@ -33,7 +33,8 @@ type trials struct {
 	coins   []experiment.Thrown
 }
 
-// held is what a throttle leaves of a container: CPU, the CPUs off those around the victim, or idle ones.
+// held is what a throttle leaves of a container: CPU, the CPUs off those around the victim, idle ones, or little memory
+// bandwidth.
 type held struct {
 	milli int64 // thousandths of a CPU
 	step  experiment.Step
@@ -156,6 +157,8 @@ func ending(c detect.CommandKind) detect.CommandKind {
 		return detect.DoRestore
 	case detect.DoIdle:
 		return detect.DoWake
+	case detect.DoNarrow:
+		return detect.DoWiden
 	}
 	return detect.DoUncap
 }
@@ -192,9 +195,11 @@ func (t *trials) enforce(orders []order, id string, f *Finding) []order {
 		next.step = experiment.ByMove
 	case t.d.Idles(t.refs[id]):
 		next.step = experiment.ByIdling
+	case t.d.Narrowed(t.refs[id]):
+		next.step = experiment.ByBandwidth
 	}
 	if is && (had.step != next.step || next == held{}) {
-		orders = append(orders, order{event: had.release(target), target: target})
+		orders = append(orders, had.release(target))
 		delete(t.inForce, id)
 		is = false
 	}
@@ -203,6 +208,10 @@ func (t *trials) enforce(orders []order, id string, f *Finding) []order {
 		t.inForce[id] = next
 		return append(orders, order{event: policy.Idled{Pod: target.PodUID, For: 2 * t.period}, target: target,
 			finding: f})
+	case next.step == experiment.ByBandwidth:
+		t.inForce[id] = next
+		narrow := 2 * t.period
+		return append(orders, order{narrow: &narrow, target: target, finding: f})
 	case off != nil:
 		t.inForce[id] = next
 		victim := target.ID
@@ -213,7 +222,7 @@ func (t *trials) enforce(orders []order, id string, f *Finding) []order {
 			Least: least, For: 2 * t.period}, target: target, finding: f})
 	case milli > 0:
 		if is && float64(milli) > loosened*float64(had.milli) {
-			orders = append(orders, order{event: had.release(target), target: target})
+			orders = append(orders, had.release(target))
 		} else if is {
 			milli = min(milli, had.milli)
 		}
@@ -224,15 +233,18 @@ func (t *trials) enforce(orders []order, id string, f *Finding) []order {
 	return orders
 }
 
-func (h *held) release(target *cpi.Container) policy.Event {
+func (h *held) release(target *cpi.Container) order {
+	o := order{event: policy.CapReleased{ID: target.ID}, target: target}
 	switch h.step {
 	case experiment.ByMove:
-		return policy.BEKeptOff{Victim: target.ID, Pod: target.PodUID}
+		o.event = policy.BEKeptOff{Victim: target.ID, Pod: target.PodUID}
 	case experiment.ByIdling:
-		return policy.Idled{Pod: target.PodUID}
+		o.event = policy.Idled{Pod: target.PodUID}
+	case experiment.ByBandwidth:
+		o.event, o.narrow = nil, new(time.Duration)
 	case experiment.ByQuota:
 	}
-	return policy.CapReleased{ID: target.ID}
+	return o
 }
 
 // looksPerPeriod is how often containers of throttled jobs are looked for that were
@@ -274,6 +286,10 @@ func (t *trials) refuse(o *order, now time.Time, why string) {
 		delete(t.told, o.target.ID)
 	case policy.Idled:
 		kind, news = detect.DoIdle, e.For > 0 && t.d.RefuseStep(experiment.JobOf(o.target), experiment.ByIdling)
+		delete(t.told, o.target.ID)
+	case nil:
+		kind = detect.DoNarrow
+		news = *o.narrow > 0 && t.d.RefuseStep(experiment.JobOf(o.target), experiment.ByBandwidth)
 		delete(t.told, o.target.ID)
 	}
 	if !news {
@@ -321,6 +337,10 @@ func (t *trials) throttles(now time.Time) (list []Throttle) {
 		if one.Idle = t.d.Idles(t.refs[id]); one.Idle {
 			one.Why = fmt.Sprintf("runs only on otherwise idle CPUs, for the sake of %s, until %s, in place of a "+
 				"quota: %s", c.Pair.Victim, one.Until.UTC().Format(time.TimeOnly), one.Why)
+		}
+		if one.Narrow = t.d.Narrowed(t.refs[id]); one.Narrow {
+			one.Why = fmt.Sprintf("gets the least memory bandwidth and L3, for the sake of %s, until %s, in place of "+
+				"a quota: %s", c.Pair.Victim, one.Until.UTC().Format(time.TimeOnly), one.Why)
 		}
 		list = append(list, one)
 	}
@@ -530,12 +550,14 @@ func (t *trials) commands(f *Finding, e *experiment.Event, at func(time.Time) ti
 			continue
 		}
 		one.Until, found[one.Target.ID] = at(e.Until), &one
-		switch {
-		case e.Idle:
+		switch e.Step {
+		case experiment.ByIdling:
 			one.Command = detect.DoIdle
-		case e.Off != nil:
+		case experiment.ByBandwidth:
+			one.Command = detect.DoNarrow
+		case experiment.ByMove:
 			one.Command, one.Off = detect.DoMove, e.Off.Off.String()
-		default:
+		case experiment.ByQuota:
 			one.Command, one.Milli = detect.DoCap, th.Milli
 		}
 	}

@@ -214,6 +214,9 @@ func (r *Recorder) recordCommand(f *loop.Finding) {
 	case detect.DoWake:
 		r.end(incidents.Idle, f)
 		return
+	case detect.DoWiden:
+		r.end(incidents.Narrow, f)
+		return
 	}
 	e := r.open[f.Victim.ID]
 	if e == nil {
@@ -230,6 +233,9 @@ func (r *Recorder) recordCommand(f *loop.Finding) {
 			From: f.At, Until: f.Until})
 	case detect.DoIdle:
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Idle, Subject: target, From: f.At,
+			Until: f.Until})
+	case detect.DoNarrow:
+		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Narrow, Subject: target, From: f.At,
 			Until: f.Until})
 	case detect.DoEvict:
 		e.Actions = append(e.Actions, incidents.Action{Kind: incidents.Evict, Subject: target, From: f.At, Ended: f.At})

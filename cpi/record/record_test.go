@@ -241,6 +241,13 @@ func TestACapStaysTheVerdict(t *testing.T) {
 		EndedWhy: "nor did that"}); len(last.Actions) != 3 || last.Actions[2] != want {
 		t.Errorf("a time on idle CPUs only is recorded as %+v", last.Actions)
 	}
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoNarrow, At: at(7), Victim: web, Target: other,
+		Until: at(9)})
+	r.Find(&loop.Finding{Kind: detect.CommandEvent, Command: detect.DoWiden, At: at(8), Target: other, Why: "in vain"})
+	if want := (incidents.Action{Kind: incidents.Narrow, Subject: subject(other), From: at(7), Until: at(9),
+		Ended: at(8), EndedWhy: "in vain"}); len(last.Actions) != 4 || last.Actions[3] != want {
+		t.Errorf("a time with the least memory bandwidth is recorded as %+v", last.Actions)
+	}
 	analysed(7, detect.Cap, 0.8, "other scores 0.8", other)
 	if !slices.ContainsFunc(last.Antagonists, subject(batch).Same) {
 		t.Errorf("who was capped is no antagonist any more: %+v", last.Antagonists)

@@ -26,10 +26,11 @@ type Throttled struct {
 	Victim string `json:"victim,omitempty"` // namespace/pod/container; empty: it has ended
 	// Verdict says that the container was found to disturb the victim; else that is tested.
 	Verdict bool `json:"verdict"`
-	// MovedOff are the CPUs around the victim that it is moved off, and IdleOnly says that it runs on otherwise idle
-	// CPUs alone. Neither: a quota throttles it.
-	MovedOff string `json:"movedOff,omitempty"`
-	IdleOnly bool   `json:"idleOnly,omitempty"`
+	// MovedOff are the CPUs around the victim that it is moved off, IdleOnly says that it runs on otherwise idle CPUs
+	// alone, and LeastBandwidth that it is held back from memory. None: a quota throttles it.
+	MovedOff       string `json:"movedOff,omitempty"`
+	IdleOnly       bool   `json:"idleOnly,omitempty"`
+	LeastBandwidth bool   `json:"leastBandwidth,omitempty"`
 	// Until is when that ends, unless it is renewed.
 	Until time.Time `json:"until,omitzero"`
 	Why   string    `json:"why"`

@@ -119,13 +119,14 @@ const (
 	Test    = "test"    // a suspect is tested
 	Cap     = "cap"
 	Move    = "move"
-	Idle    = "idle"  // of actions only: it runs on otherwise idle CPUs alone
-	Evict   = "evict" // of actions only
+	Idle    = "idle"   // of actions only: it runs on otherwise idle CPUs alone
+	Narrow  = "narrow" // the same: it gets the least memory bandwidth
+	Evict   = "evict"  // of actions only
 )
 
 // Action is what was done. It is in force until Ended is set or Until has passed.
 type Action struct {
-	Kind     string    `json:"kind"` // cap, move, idle or evict
+	Kind     string    `json:"kind"` // cap, move, idle, narrow or evict
 	Subject  Subject   `json:"subject"`
 	Milli    int64     `json:"milli,omitempty"` // thousandths of a CPU
 	Off      string    `json:"off,omitempty"`   // CPUs that Subject alone was moved off; empty: best effort as a whole
@@ -136,7 +137,9 @@ type Action struct {
 }
 
 // OfOne says that one antagonist bears it, and not best effort as a whole.
-func (a *Action) OfOne() bool { return a.Kind == Cap || a.Kind == Idle || a.Off != "" }
+func (a *Action) OfOne() bool {
+	return a.Kind == Cap || a.Kind == Idle || a.Kind == Narrow || a.Off != ""
+}
 
 // End is when it ended, or will end at the latest.
 func (a Action) End() time.Time {

@@ -23,11 +23,12 @@ func kindOf(reason string) kind {
 		"ForeignClaimOverlaps", "NUMANodeLost", "PodUnannounced", "SharedPoolOverlaps",
 		policy.ReasonRival:
 		return kind{corev1.EventTypeWarning, "Place"}
-	case "CPUInterference", "CPUCapped", "CPUMovedOff", "CPUIdleOnly", "BestEffortMoved", "CPUEvictionWished":
+	case "CPUInterference", "CPUCapped", "CPUMovedOff", "CPUIdleOnly", "MemoryBandwidthLimited", "BestEffortMoved",
+		"CPUEvictionWished":
 		return kind{corev1.EventTypeWarning, "Protect"}
 	case "BatchEvicted", "BatchEvictionBlocked", "LendingHalted":
 		return kind{corev1.EventTypeWarning, "Reclaim"}
-	case "CPUCapLifted", "CPUMoveEnded", "CPUIdleOnlyEnded":
+	case "CPUCapLifted", "CPUMoveEnded", "CPUIdleOnlyEnded", "MemoryBandwidthRestored":
 		return kind{corev1.EventTypeNormal, "Protect"}
 	case "AnnotationIgnored", "CapExemptionIgnored", "ResourceStatusIgnored", "UnknownNodeLabel":
 		return kind{corev1.EventTypeWarning, "Configure"}

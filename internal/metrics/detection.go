@@ -102,7 +102,7 @@ func (m *Metrics) CPIOutcome(result detect.Result) {
 	c.outcomes[string(result)]++
 }
 
-type testDescs struct{ begun, verdicts, moves, idles, harm, windows *prometheus.Desc }
+type testDescs struct{ begun, verdicts, moves, idles, narrows, harm, windows *prometheus.Desc }
 
 func newTestDescs() testDescs {
 	return testDescs{
@@ -114,7 +114,10 @@ func newTestDescs() testDescs {
 				"another step has followed. Only with cpi.detector: default.", "result"),
 		idles: desc("cpi_idles_total",
 			"Verdicts that let the suspect run only on otherwise idle CPUs (cpu.idle), in place of a quota. failed: "+
-				"those that a quota has followed. Only with cpi.detector: default.", "result"),
+				"those that another step has followed. Only with cpi.detector: default.", "result"),
+		narrows: desc("cpi_bandwidth_limits_total",
+			"Verdicts that gave the suspect the least memory bandwidth (resctrl), in place of a quota. failed: those "+
+				"that a quota has followed. Only with cpi.detector: default.", "result"),
 		harm: desc("cpi_probe_seconds_total",
 			"Time that tests were charged for, of cpi.probe.budget: throttled windows of a busy suspect, for less the "+
 				"surer it is. Only with cpi.detector: default."),
@@ -129,7 +132,7 @@ func (d *testDescs) collect(send sendFunc, c *experiment.Counters) {
 	send(d.begun, prometheus.CounterValue, float64(c.Tests))
 	send(d.verdicts, prometheus.CounterValue, float64(c.Verdicts))
 	for desc, n := range map[*prometheus.Desc]experiment.Tally{d.moves: c.Steps[experiment.ByMove],
-		d.idles: c.Steps[experiment.ByIdling]} {
+		d.idles: c.Steps[experiment.ByIdling], d.narrows: c.Steps[experiment.ByBandwidth]} {
 		send(desc, prometheus.CounterValue, float64(n.Begun), "begun")
 		send(desc, prometheus.CounterValue, float64(n.Failed), "failed")
 	}

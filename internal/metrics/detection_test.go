@@ -36,7 +36,7 @@ func TestWhatTheDetectorFound(t *testing.T) {
 			{Source: detect.FromCluster}, {Source: detect.FromBoth}, {Lack: detect.LacksTasks},
 			{Lack: detect.LacksSamples}, {Lack: detect.LacksTasks}},
 			Tests: &experiment.Counters{Tests: 4, Verdicts: 1, Harm: 2.5,
-				Steps:  [3]experiment.Tally{{}, {Begun: 3, Failed: 2}, {Begun: 4}},
+				Steps:  [4]experiment.Tally{{}, {Begun: 3, Failed: 2}, {Begun: 4}, {Begun: 5, Failed: 1}},
 				Tested: experiment.Windows{All: [2]uint64{9, 6}, Well: [2]uint64{2, 5}},
 				Capped: experiment.Windows{All: [2]uint64{3, 30}, Well: [2]uint64{0, 29}}}}
 	})
@@ -57,6 +57,8 @@ quietcore_cpi_moves_total{result="begun"} 3
 quietcore_cpi_moves_total{result="failed"} 2
 quietcore_cpi_idles_total{result="begun"} 4
 quietcore_cpi_idles_total{result="failed"} 0
+quietcore_cpi_bandwidth_limits_total{result="begun"} 5
+quietcore_cpi_bandwidth_limits_total{result="failed"} 1
 quietcore_cpi_probe_seconds_total 150
 quietcore_cpi_test_windows_total{result="well",stage="test",suspect="left-alone"} 2
 quietcore_cpi_test_windows_total{result="disturbed",stage="test",suspect="left-alone"} 7

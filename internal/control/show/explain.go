@@ -73,6 +73,8 @@ func explainedText(w io.Writer, e *control.Explanation, c *control.ExplainedCont
 		fmt.Fprintf(w, "  moved     %s\n", printable.Text(c.Throttled.Why))
 	case c.Throttled != nil && c.Throttled.IdleOnly:
 		fmt.Fprintf(w, "  idle only %s\n", printable.Text(c.Throttled.Why))
+	case c.Throttled != nil && c.Throttled.LeastBandwidth:
+		fmt.Fprintf(w, "  bandwidth %s\n", printable.Text(c.Throttled.Why))
 	case c.Throttled != nil:
 		fmt.Fprintf(w, "  throttled %s\n", printable.Text(c.Throttled.Why))
 	case c.CapMilli != nil:

@@ -21,11 +21,12 @@ func TestExplainPod(t *testing.T) {
 		Owners: []control.Owner{{Namespace: "shop", Pod: "db", CPUs: "0-1"},
 			{Namespace: "shop", Pod: "crashing", CPUs: "2-3"}},
 		Throttled: map[string]control.Throttled{"jobs/sort/main": {Why: "it disturbs shop/db"},
-			"jobs/away/main": {MovedOff: "0-7", Why: "moved off CPUs 0-7"},
-			"jobs/idle/main": {IdleOnly: true, Why: "runs only on otherwise idle CPUs"}},
+			"jobs/away/main":   {MovedOff: "0-7", Why: "moved off CPUs 0-7"},
+			"jobs/idle/main":   {IdleOnly: true, Why: "runs only on otherwise idle CPUs"},
+			"jobs/narrow/main": {LeastBandwidth: true, Why: "gets the least memory bandwidth"}},
 	}
 	limit := int64(70)
-	for _, pod := range []string{"sort", "old", "away", "idle"} {
+	for _, pod := range []string{"sort", "old", "away", "idle", "narrow"} {
 		s.Containers = append(s.Containers, script.State{Namespace: "jobs", Pod: pod, Container: "main",
 			CapMilli: &limit})
 	}
@@ -37,6 +38,7 @@ func TestExplainPod(t *testing.T) {
 		{"jobs/sort", "throttled it disturbs shop/db\n", "before this one"},
 		{"jobs/away", "moved     moved off CPUs 0-7\n", "throttled"},
 		{"jobs/idle", "idle only runs only on otherwise idle CPUs\n", "throttled"},
+		{"jobs/narrow", "bandwidth gets the least memory bandwidth\n", "throttled"},
 		{"jobs/old", "throttled by the daemon before this one", "shop/db"},
 		{"shop/crashing", "2-3, its own until the pod ends", "because"},
 	} {
@@ -84,6 +86,7 @@ const wholeExplanation = `{
         "verdict": true,
         "movedOff": "4-7",
         "idleOnly": true,
+        "leastBandwidth": true,
         "until": "2026-11-21T12:05:00Z",
         "why": "it disturbs shop/db"
       }
@@ -164,7 +167,7 @@ func TestExplainAsJSONIsAsDocumented(t *testing.T) {
 			{Namespace: "jobs", Pod: "sort", Container: "main", CPUs: "0-1", ManagedByKubelet: true},
 			{Namespace: "jobs", Pod: "other", CPUs: "5"}},
 		Throttled: map[string]control.Throttled{"jobs/sort/main": {Victim: "shop/db/main", Verdict: true,
-			MovedOff: "4-7", IdleOnly: true,
+			MovedOff: "4-7", IdleOnly: true, LeastBandwidth: true,
 			Until: time.Date(2026, 11, 21, 12, 5, 0, 0, time.UTC), Why: "it disturbs shop/db"}},
 	}
 	text, err := json.MarshalIndent(s.Explain([]string{"jobs", "sort"}), "", "  ")

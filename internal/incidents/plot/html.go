@@ -90,6 +90,8 @@ func actions(b *strings.Builder, i *incidents.Incident) {
 			what = "move off CPUs " + a.Off
 		} else if a.Kind == incidents.Idle {
 			what = "idle CPUs only"
+		} else if a.Kind == incidents.Narrow {
+			what = "least memory bandwidth"
 		}
 		ended := "at its deadline"
 		if !a.Ended.IsZero() {

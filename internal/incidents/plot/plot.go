@@ -313,6 +313,9 @@ func spanLabel(a incidents.Action) string {
 	if a.Kind == incidents.Idle {
 		return "on idle CPUs only, for " + took
 	}
+	if a.Kind == incidents.Narrow {
+		return "least memory bandwidth, for " + took
+	}
 	return a.Kind + " for " + took
 }
 

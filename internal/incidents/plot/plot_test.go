@@ -320,6 +320,12 @@ func TestWildSamplesAndManySpans(t *testing.T) {
 		!strings.Contains(drawnSVG(t, i), ">on idle CPUs only, for 2m58s<") {
 		t.Errorf("who runs on idle CPUs only is not told: %v", err)
 	}
+	i.Actions[0].Kind = incidents.Narrow
+	page.Reset()
+	if err := HTML(&page, i); err != nil || !strings.Contains(page.String(), "<td>least memory bandwidth</td>") ||
+		!strings.Contains(drawnSVG(t, i), ">least memory bandwidth, for 2m58s<") {
+		t.Errorf("who has the least memory bandwidth is not told: %v", err)
+	}
 	edge := float64(left + plotWidth)
 	if free := new(drawing).name(second, edge-20, edge-10, left); free >= edge-10 || free < edge-20 {
 		t.Errorf("a name beside a span from %.0f to %.0f lets the next one begin at %.0f", edge-20, edge-10, free)

@@ -109,6 +109,8 @@ func writeIncident(w io.Writer, columns int, i *incidents.Incident) {
 			what = fmt.Sprintf("move off CPUs %s", a.Off)
 		} else if a.Kind == incidents.Idle {
 			what = "idle CPUs only"
+		} else if a.Kind == incidents.Narrow {
+			what = "least memory bandwidth"
 		}
 		end := "until " + a.Until.UTC().Format(time.TimeOnly)
 		if !a.Ended.IsZero() {

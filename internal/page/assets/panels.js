@@ -202,7 +202,7 @@ export class Panels {
       make("img", { src: base + ".svg", alt: `CPI of ${i.victim} and the use of its suspects over time`, width: 1000, height: 480 }),
       list([
         ["why", i.why], ["job", i.job], ["ran on CPUs", i.cpus], ["by claim", i.claims], ["CPI", `${number(i.cpi)}; normal is ${i.mean ? number(i.mean) : "not known"}, too much from ${number(i.threshold)} on`], ["resource", i.resource], ["verdict", i.verdict],
-        ...i.actions.map((a) => ["done", `${a.kind === "idle" ? "only idle CPUs" : a.kind}${a.milli ? ` at ${a.milli}m` : a.off ? ` off CPUs ${a.off}` : ""} of ${a.subject}, ${moment(Date.parse(a.from))} to ${moment(Date.parse(a.end))}${a.why ? ": " + a.why : ""}`]),
+        ...i.actions.map((a) => ["done", `${{ idle: "only idle CPUs", narrow: "least memory bandwidth" }[a.kind] || a.kind}${a.milli ? ` at ${a.milli}m` : a.off ? ` off CPUs ${a.off}` : ""} of ${a.subject}, ${moment(Date.parse(a.from))} to ${moment(Date.parse(a.end))}${a.why ? ": " + a.why : ""}`]),
         ["effect", effect],
       ]),
       ...(i.beside ? [make("div", { className: "scroll" }, make("table", {},
