@@ -196,8 +196,9 @@ func TestWhatIsInstalled(t *testing.T) {
 func checkDaemonSet(t *testing.T, d *appsv1.DaemonSet) {
 	t.Helper()
 	spec := d.Spec.Template.Spec
-	if spec.HostPID || spec.HostNetwork || spec.HostIPC {
-		t.Error("the pod shares a namespace with the node")
+	resctrl := slices.ContainsFunc(spec.Volumes, func(v corev1.Volume) bool { return v.Name == "resctrl" })
+	if spec.HostPID != resctrl || spec.HostNetwork || spec.HostIPC {
+		t.Errorf("the pod shares a namespace with the node, %t for resctrl", resctrl)
 	}
 	if s := d.Spec.UpdateStrategy.RollingUpdate; s == nil || s.MaxSurge.IntValue() != 0 || s.MaxUnavailable == nil {
 		t.Error("an update could run two daemons on a node")
@@ -273,6 +274,9 @@ func checkFile(t *testing.T, objects []runtime.Object, d *appsv1.DaemonSet) {
 			want = append(want, filepath.Dir(file))
 		}
 	}
+	if c.CPI.Resctrl != "" {
+		want = append(want, c.CPI.Resctrl)
+	}
 	if c.Node.Kubelet.StateFile != "" {
 		want = append(want, filepath.Dir(c.Node.Kubelet.StateFile))
 	}
@@ -309,6 +313,9 @@ func summary(objects []runtime.Object) string {
 			spec := o.Spec.Template.Spec
 			fmt.Fprintf(&b, "DaemonSet %s: account %s, token %v, priority %s\n", o.Name, spec.ServiceAccountName,
 				*spec.AutomountServiceAccountToken, spec.PriorityClassName)
+			if spec.HostPID {
+				b.WriteString("  processes of the node\n")
+			}
 			for _, v := range spec.Volumes {
 				if v.HostPath != nil {
 					fmt.Fprintf(&b, "  node %s (%s) as %s\n", v.HostPath.Path, *v.HostPath.Type, v.Name)

@@ -15,6 +15,8 @@ func TestConstraintsAreWhatThePodsNeed(t *testing.T) {
 	for _, values := range []string{
 		"{}",
 		"config: {cpi: {mode: \"off\"}}",
+		"config: {cpi: {resctrl: /host/resctrl}}",
+		"{config: {cpi: {resctrl: /host/resctrl, mode: \"off\"}}, restore: {enabled: true}}",
 		"{enableNRI: {enabled: true}, restore: {enabled: true}, security: {capabilities: [SYS_RESOURCE]}}",
 		"{extraVolumes: [{name: a, nfs: {server: s, path: /}}], extraVolumeMounts: [{name: a, mountPath: /a}]}",
 		"{specs: {token: {secretName: a}}, config: {cpi: {specs: {prometheus: {url: \"http://p\"}}}}}",
@@ -59,8 +61,8 @@ func TestConstraintsAreWhatThePodsNeed(t *testing.T) {
 		if got := slices.Compact(capabilities); !slices.Equal(got, allowed) {
 			t.Errorf("%s: capabilities %v are used and %v let in", values, got, allowed)
 		}
-		if scc.AllowPrivilegedContainer || scc.AllowHostNetwork || scc.AllowHostPID || scc.AllowHostIPC ||
-			scc.AllowHostPorts || *scc.AllowPrivilegeEscalation || !scc.ReadOnlyRootFilesystem {
+		if scc.AllowPrivilegedContainer || scc.AllowHostNetwork || scc.AllowHostPID != spec.HostPID ||
+			scc.AllowHostIPC || scc.AllowHostPorts || *scc.AllowPrivilegeEscalation || !scc.ReadOnlyRootFilesystem {
 			t.Errorf("%s: more is let in than is used: %+v", values, scc)
 		}
 	}

@@ -35,6 +35,7 @@ func readAtStart() []atStart {
 		{"kubernetes.policy", func(c *Config) any { return &c.Kubernetes.Policy }},
 		{"kubernetes.startupTaint", func(c *Config) any { return &c.Kubernetes.StartupTaint }},
 		{"kubernetes.nodeResourceTopology", func(c *Config) any { return &c.Kubernetes.Topology }},
+		{"cpi.resctrl", func(c *Config) any { return &c.CPI.Resctrl }},
 		{"dra", func(c *Config) any { return &c.DRA }},
 		{"nri", func(c *Config) any { return &c.NRI }},
 		{"cgroup", func(c *Config) any { return &c.Cgroup }},

@@ -213,6 +213,7 @@ type CPI struct {
 	MoveFor        Duration `json:"moveFor"`
 	EvictAfter     int      `json:"evictAfter"` // caps in a day; 0: never
 	Probe          Probe    `json:"probe"`
+	Resctrl        string   `json:"resctrl"` // where it is mounted; empty: memory bandwidth is not limited
 	Specs          Specs    `json:"specs"`
 }
 

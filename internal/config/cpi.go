@@ -85,11 +85,12 @@ func (c *CPI) Detection() detect.Config {
 func (c *CPI) Unused() []string {
 	usual := Default().CPI
 	if c.Detector != DetectorDefault {
-		if c.Probe == usual.Probe {
-			return nil
-		}
 		key := "cpi.probe.window"
 		switch {
+		case c.Probe == usual.Probe && c.Resctrl == "":
+			return nil
+		case c.Probe == usual.Probe:
+			key = "cpi.resctrl"
 		case c.Probe.Budget != usual.Probe.Budget:
 			key = "cpi.probe.budget"
 		case c.Probe.Witness:

@@ -195,6 +195,9 @@ func (v *checker) cpi(c *CPI) {
 	if w := c.Probe.Window; w < minWindow || w > maxInterval {
 		v.fail("cpi.probe.window", "is %s, must be %s to %s", w, minWindow, maxInterval)
 	}
+	if c.Resctrl != "" {
+		v.path("cpi.resctrl", c.Resctrl)
+	}
 	v.specs(&c.Specs.Prometheus)
 }
 

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"os"
 	"path/filepath"
 
 	"github.com/quietcore/quietcore/internal/config"
@@ -40,6 +41,10 @@ func written(cfg *config.Config) []string {
 	list := []string{cfg.Cgroup.Root, cfg.State.Dir, filepath.Dir(cfg.Socket)}
 	if page := cfg.Page.Listen; filepath.IsAbs(page) {
 		list = append(list, filepath.Dir(page))
+	}
+	// Where it is not there now, the nearest above it would be allowed.
+	if info, err := os.Stat(cfg.CPI.Resctrl); err == nil && info.IsDir() {
+		list = append(list, cfg.CPI.Resctrl)
 	}
 	if cfg.DRA.Mode == config.DRAOn {
 		list = append(list, ownSpecs, cfg.DRA.PluginDir, cfg.DRA.RegistryDir)

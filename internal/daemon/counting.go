@@ -28,6 +28,7 @@ import (
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/incidents"
 	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/resctrl"
 	cgroupusage "github.com/quietcore/quietcore/internal/usage"
 	"github.com/quietcore/quietcore/policy"
 )
@@ -63,7 +64,8 @@ type counting struct {
 	found   atomic.Pointer[loop.Counters]      // what metrics show of the detector's
 	lacks   lacking
 	host    hostUnits
-	kept    atomic.Pointer[loop.State] // what was learned, where it is not written to a file
+	kept    atomic.Pointer[loop.State]     // what was learned, where it is not written to a file
+	holder  atomic.Pointer[resctrl.Holder] // nil: memory bandwidth is not to be limited
 }
 
 // counters is what there is once they are open.
@@ -123,7 +125,7 @@ func (p *counting) Run(ctx context.Context) {
 	if why := c.missing(); why != "" {
 		p.o.log.Warn("CPU performance is counted in part", "why", why)
 	}
-	together(ctx, c.sampler.Run, c.detect, p.o.evictions.Run)
+	together(ctx, c.sampler.Run, c.detect, p.o.evictions.Run, p.holdBack)
 }
 
 // acts reports whether it throttles containers.
@@ -157,6 +159,7 @@ func (p *counting) open() (*counters, error) {
 	for event, s := range o.StandIns {
 		worth[event] = s.Worth()
 	}
+	p.openHolder()
 	view := p.view()
 	s := sampler.New(sampler.Options{
 		Counter: opened, Most: p.cfg.MaxContainers, Worth: worth, CgroupID: p.life, Accounts: p.accounts,
@@ -346,7 +349,7 @@ func (p *counting) Health() map[string]string {
 	if p.cfg.Mode == config.CPIOff {
 		return nil
 	}
-	return map[string]string{metrics.FeatureCPI: p.why(), metrics.FeatureSpecs: p.whyNoSpecs()}
+	return map[string]string{metrics.FeatureCPI: sentences(p.why(), p.whyWide()), metrics.FeatureSpecs: p.whyNoSpecs()}
 }
 
 // why is what does not work, "" that everything does.
@@ -413,8 +416,8 @@ func throttled(l *loop.Loop) map[string]control.Throttled {
 	}
 	list := map[string]control.Throttled{}
 	for _, t := range l.Throttles() {
-		one := control.Throttled{Verdict: t.Verdict, MovedOff: t.Off, IdleOnly: t.Idle, Until: t.Until.UTC(),
-			Why: t.Why}
+		one := control.Throttled{Verdict: t.Verdict, MovedOff: t.Off, IdleOnly: t.Idle,
+			LeastBandwidth: t.Narrow, Until: t.Until.UTC(), Why: t.Why}
 		if t.Victim != nil {
 			one.Victim = t.Victim.String()
 		}

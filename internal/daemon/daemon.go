@@ -118,6 +118,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	cfg = d.resume(file, t)
+	d.undoBandwidth(cfg)
 	d.metrics = metrics.New(o.Version, d.stats)
 	d.metrics.Reloaded(time.Now(), nil) // it was good, or there was none
 	cgroups := openTree(cfg, d.metrics, d.log)

@@ -91,6 +91,9 @@ func (p *counting) loopOptions() loop.Options {
 		view := p.view() // the sampler's is the sampler's alone
 		o.Node = func() sampler.Node { return view.Node(p.o.node.Snapshot()) }
 	}
+	if h := p.holder.Load(); h != nil {
+		o.Bandwidth = h
+	}
 	o.Save = func(s loop.State) error { return keepLearned(cfg.State.Dir, &s) }
 	if observe {
 		o.Save = func(s loop.State) error { p.kept.Store(&s); return nil }
@@ -100,7 +103,7 @@ func (p *counting) loopOptions() loop.Options {
 
 // view of the containers, for one goroutine.
 func (p *counting) view() *loop.View {
-	return loop.NewView(sysfs.CPUModel(os.DirFS("/proc")), p.o.floor)
+	return loop.NewView(sysfs.CPUModel(os.DirFS("/proc")), p.o.floor).Narrowing(p.narrows)
 }
 
 // restore has a loop go on with what an earlier daemon learned of jobs.

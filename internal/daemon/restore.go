@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/quietcore/quietcore/internal/kube"
 	"github.com/quietcore/quietcore/internal/lend"
 	"github.com/quietcore/quietcore/internal/metrics"
+	"github.com/quietcore/quietcore/internal/resctrl"
 	"github.com/quietcore/quietcore/internal/state"
 	"github.com/quietcore/quietcore/plugin"
 	"github.com/quietcore/quietcore/policy"
@@ -57,11 +59,15 @@ func Restore(ctx context.Context, o Options) ([]plugin.Restored, error) {
 	for _, r := range found {
 		err = errors.Join(err, r.Err)
 	}
+	err = errors.Join(err, resctrl.Clear(resctrl.Dir(cmp.Or(cfg.CPI.Resctrl, usualResctrl))))
 	if err != nil {
 		return found, fmt.Errorf("not everything is restored, and the state is kept for another try: %w", err)
 	}
 	return found, errors.Join(unpublished, store.Forget())
 }
+
+// usualResctrl is where resctrl is, if an earlier configuration used it.
+const usualResctrl = "/sys/fs/resctrl"
 
 // lentCPUs are those that an earlier daemon may have published in the Node's status.
 type lentCPUs struct {

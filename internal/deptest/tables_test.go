@@ -56,8 +56,8 @@ var mayImport = map[string]string{
 	"internal/dra":        "cpuallocator cpuset internal/config internal/strict policy topology",
 	"internal/dra/driver": "cpuset internal/cdi internal/dra internal/kube policy",
 	"internal/doctext":    "",
-	"internal/doctor": "cpuset internal/config internal/enablenri internal/kubelet internal/printable internal/state " +
-		"plugin policy sysfs",
+	"internal/doctor": "cpuset internal/config internal/enablenri internal/kubelet internal/printable " +
+		"internal/resctrl internal/state plugin policy sysfs",
 	"internal/doctor/bundle": "internal/cli internal/config internal/control internal/doctor " +
 		"internal/doctor/drift internal/doctor/probe internal/incidents internal/render internal/topodoc",
 	"internal/doctor/drift": "cpuset internal/cgroup internal/control internal/doctor internal/printable " +

@@ -156,6 +156,10 @@ func checkKernel(f *Facts, found *findings) {
 			"prefer Quietcore's own exclusive CPUs to isolcpus, or let namespaces ask for those CPUs with "+
 				"authority.isolatedCPUs")
 	}
+	if k.Resctrl != "" {
+		found.warn("resctrl", "cpi.resctrl is set, and memory bandwidth is not limited: "+k.Resctrl,
+			"mount resctrl where the key says, or leave the key out")
+	}
 	found.ok("Linux " + k.Release)
 }
 

@@ -109,6 +109,7 @@ type KernelFacts struct {
 	Watchdog bool   // the NMI watchdog holds a counter
 	Paranoid int    // kernel.perf_event_paranoid
 	Isolated string // CPUs taken from the scheduler
+	Resctrl  string // why memory bandwidth cannot be limited; empty: it can, or need not
 	Counters *CounterFacts
 }
 

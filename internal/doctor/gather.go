@@ -17,6 +17,7 @@ import (
 
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/enablenri"
+	"github.com/quietcore/quietcore/internal/resctrl"
 	"github.com/quietcore/quietcore/policy"
 	"github.com/quietcore/quietcore/sysfs"
 )
@@ -216,6 +217,17 @@ func (g *gatherer) kernel() {
 		}
 	}
 	g.cpuinfo(&k.PMU)
+	if dir := g.f.Config.Config.CPI.Resctrl; dir != "" {
+		// In a pod it may be elsewhere than on the node.
+		for _, dir := range []string{dir, "/sys/fs/resctrl"} {
+			err := resctrl.Check(resctrl.Dir(g.at(dir)))
+			if err == nil {
+				k.Resctrl = ""
+				break
+			}
+			k.Resctrl = err.Error()
+		}
+	}
 	if g.o.Probes.Counters != nil && g.f.counts() {
 		found := g.o.Probes.Counters(g.f.Config.Config)
 		k.Counters = &found

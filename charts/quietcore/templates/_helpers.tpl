@@ -208,6 +208,7 @@ cgroupRoot: {{ default "/sys/fs/cgroup" $cgroup.root }}
 cgroupWrite: {{ and $enforce (ne $driver "systemd") }}
 systemd: {{ and $enforce (ne $driver "cgroupfs") }}
 counting: {{ $counting }}
+resctrl: {{ default "" $cpi.resctrl | quote }}
 prometheus: {{ not (empty $url) }}
 prometheusName: {{ and $host (not (regexMatch "^(\\[|[0-9.]+(:[0-9]+)?$)" $host)) | not | not }}
 prometheusPort: {{ regexFind ":[0-9]+$" $host | trimPrefix ":" | default (ternary "443" "80" (hasPrefix "https:" $url)) }}
@@ -270,7 +271,12 @@ busDir: {{ if $cgroup.bus }}{{ dir $cgroup.bus }}{{ else }}/run/systemd{{ end }}
 {{/* UID 0 owns every file and socket that is used; no capability adds to that. Counting CPU performance takes two. */}}
 {{- define "quietcore.capabilities" -}}
 {{- $facts := include "quietcore.facts" . | fromYaml -}}
-{{- concat (ternary (list "BPF" "PERFMON") list $facts.counting) .Values.security.capabilities | uniq | toYaml -}}
+{{- concat (ternary (list "BPF" "PERFMON") list $facts.counting) (include "quietcore.resctrlCapabilities" . | fromYamlArray) .Values.security.capabilities | uniq | toYaml -}}
+{{- end -}}
+
+{{/* The folders of resctrl are read-only even to root: groups are made and removed by who overrides that. */}}
+{{- define "quietcore.resctrlCapabilities" -}}
+{{- ternary (list "DAC_OVERRIDE") list (not (empty (include "quietcore.facts" . | fromYaml).resctrl)) | toYaml -}}
 {{- end -}}
 
 {{- define "quietcore.securityContext" -}}
@@ -450,6 +456,12 @@ power of the pod. */}}
   mountPath: /var/lib/kubelet
   readOnly: true
   # A volume that kubelet unmounts must not stay busy in here.
+  mountPropagation: HostToContainer
+{{- end }}
+{{- if and .write $facts.resctrl }}
+- name: resctrl
+  mountPath: {{ $facts.resctrl }}
+  # It may be mounted later.
   mountPropagation: HostToContainer
 {{- end }}
 {{- if and .write $facts.dra }}
