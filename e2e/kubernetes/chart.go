@@ -198,7 +198,7 @@ func rollout(ctx context.Context, b *bench) ([]figure, error) {
 			if err != nil {
 				err = fmt.Errorf("asking through the API server: %w", err)
 			}
-			return asked, err
+			return asked, errors.Join(err, b.masked(ctx))
 		}},
 		{"loss of the daemon's pod", b.loseDaemon, func(ctx context.Context, daemon *cluster.Pod) ([]figure, error) {
 			return nil, b.doctor(ctx, daemon, "has no such counter") // it was not allowed to look before

@@ -117,21 +117,49 @@ func (u usage) String() string {
 	return fmt.Sprintf("%.1f MiB resident, %.1f MiB at most", float64(u.resident)/(1<<20), float64(u.peak)/(1<<20))
 }
 
-// daemonMemory is that of the process in the chart's pod.
-func (b *bench) daemonMemory(ctx context.Context) (usage, error) {
+// daemonProcess is the ID of the process in the chart's pod.
+func (b *bench) daemonProcess(ctx context.Context) (string, error) {
 	p, err := b.daemonPod(ctx)
 	if err != nil {
-		return usage{}, err
+		return "", err
 	}
 	procs, err := b.node.ReadFile(ctx, b.node.ContainerDir(p, &p.Status.ContainerStatuses[0])+"/cgroup.procs")
 	if err != nil {
-		return usage{}, err
+		return "", err
 	}
 	pid := strings.Fields(procs)
 	if len(pid) != 1 {
-		return usage{}, fmt.Errorf("the daemon's container has the processes %q, want one", pid)
+		return "", fmt.Errorf("the daemon's container has the processes %q, want one", pid)
 	}
-	text, err := b.node.ReadFile(ctx, "/proc/"+pid[0]+"/status")
+	return pid[0], nil
+}
+
+// masked fails where the daemon's pod shows the volumes of other pods.
+func (b *bench) masked(ctx context.Context) error {
+	pid, err := b.daemonProcess(ctx)
+	if err != nil {
+		return err
+	}
+	const folder = "/var/lib/kubelet/pods"
+	for root, empty := range map[string]bool{"": false, "/proc/" + pid + "/root": true} {
+		out, err := b.node.Exec(ctx, "busybox", "ls", root+folder)
+		if err != nil {
+			return err
+		}
+		if (strings.TrimSpace(out.Stdout) == "") != empty {
+			return fmt.Errorf("%s%s has %q, and is to be empty in the daemon's pod alone", root, folder, out.Stdout)
+		}
+	}
+	return nil
+}
+
+// daemonMemory is that of the process in the chart's pod.
+func (b *bench) daemonMemory(ctx context.Context) (usage, error) {
+	pid, err := b.daemonProcess(ctx)
+	if err != nil {
+		return usage{}, err
+	}
+	text, err := b.node.ReadFile(ctx, "/proc/"+pid+"/status")
 	if err != nil {
 		return usage{}, err
 	}

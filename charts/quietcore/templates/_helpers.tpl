@@ -209,6 +209,7 @@ cgroupWrite: {{ and $enforce (ne $driver "systemd") }}
 systemd: {{ and $enforce (ne $driver "cgroupfs") }}
 counting: {{ $counting }}
 resctrl: {{ default "" $cpi.resctrl | quote }}
+masked: {{ ternary .Values.kubelet.masked (list "pods") (hasKey .Values.kubelet "masked") | toJson }}
 prometheus: {{ not (empty $url) }}
 prometheusName: {{ and $host (not (regexMatch "^(\\[|[0-9.]+(:[0-9]+)?$)" $host)) | not | not }}
 prometheusPort: {{ regexFind ":[0-9]+$" $host | trimPrefix ":" | default (ternary "443" "80" (hasPrefix "https:" $url)) }}
@@ -457,6 +458,11 @@ power of the pod. */}}
   readOnly: true
   # A volume that kubelet unmounts must not stay busy in here.
   mountPropagation: HostToContainer
+{{- range $facts.masked }}
+- name: masked
+  mountPath: /var/lib/kubelet/{{ . }}
+  readOnly: true
+{{- end }}
 {{- end }}
 {{- if and .write $facts.resctrl }}
 - name: resctrl
