@@ -170,9 +170,9 @@ func (h *Holder) release(id string) error {
 // Run keeps deadlines, and holds what is new in containers that are held, until ctx ends. Then all are let go.
 func (h *Holder) Run(ctx context.Context) {
 	defer h.end()
+	var due <-chan time.Time
 	for {
-		var due <-chan time.Time
-		if h.busy() {
+		if due == nil && h.busy() {
 			due = h.o.Clock.After(followEvery)
 		}
 		select {
@@ -180,6 +180,7 @@ func (h *Holder) Run(ctx context.Context) {
 			return
 		case <-h.woken:
 		case <-due:
+			due = nil
 			h.follow()
 		}
 	}

@@ -124,6 +124,23 @@ func TestHoldUntilADeadline(t *testing.T) {
 	})
 }
 
+// TestDeadlinesOfOthers are kept while a container is held anew in every short window.
+func TestDeadlinesOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := boot(t, "intel")
+		h, stop := world(t, k)
+		defer stop()
+		k.start("pod/a", ".", 11)
+		k.start("pod/b", ".", 21)
+		must(t, h.Hold("b", "pod/b", 10*time.Second))
+		for range 20 {
+			must(t, h.Hold("a", "pod/a", 10*time.Second))
+			time.Sleep(time.Second)
+		}
+		want(t, k, "its time is over", []int{11}, []int{21})
+	})
+}
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
