@@ -228,17 +228,22 @@ func (h *Holder) follow() {
 	}
 }
 
+// look at the threads of a cgroup, and then at those that are in our group.
+func (h *Holder) look(cgroup string) (threads []int, ours map[int]bool, err error) {
+	if threads, err = h.threads(cgroup); err != nil {
+		return nil, nil, err
+	}
+	ours, err = h.tasks(Group)
+	return threads, ours, err
+}
+
 // take the threads of a cgroup into our group.
 func (h *Holder) take(cgroup string) error {
 	if err := h.make(); err != nil {
 		return err
 	}
 	for range mostRounds {
-		threads, err := h.threads(cgroup)
-		if err != nil {
-			return err
-		}
-		ours, err := h.tasks(Group)
+		threads, ours, err := h.look(cgroup)
 		if err != nil {
 			return err
 		}
@@ -318,11 +323,7 @@ func (h *Holder) free(cgroup string) error {
 		return h.remove()
 	}
 	for range mostRounds {
-		threads, err := h.threads(cgroup)
-		if err != nil {
-			return err
-		}
-		ours, err := h.tasks(Group)
+		threads, ours, err := h.look(cgroup)
 		if err != nil {
 			return err
 		}
