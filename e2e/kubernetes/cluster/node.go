@@ -218,19 +218,22 @@ func (n *Node) ImportArchive(ctx context.Context, path string) error {
 	return err
 }
 
-// Forget removes what ended pods have left, as kubelet does up to a minute later.
+// Forget removes what ended pods have left, as kubelet does up to a minute later. The runtime refuses what kubelet is
+// just removing.
 func (n *Node) Forget(ctx context.Context) error {
-	list, err := n.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
-		State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_NOTREADY}}})
-	if err != nil {
-		return err
-	}
-	for _, s := range list.Items {
-		if _, err := n.CRI().RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
-			return fmt.Errorf("remove the sandbox of pod %s/%s: %w", s.Metadata.Namespace, s.Metadata.Name, err)
+	return Until(ctx, nodeLimit, func(ctx context.Context) error {
+		list, err := n.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+			State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_NOTREADY}}})
+		if err != nil {
+			return err
 		}
-	}
-	return nil
+		for _, s := range list.Items {
+			if _, err := n.CRI().RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.Id}); err != nil {
+				return fmt.Errorf("remove the sandbox of pod %s/%s: %w", s.Metadata.Namespace, s.Metadata.Name, err)
+			}
+		}
+		return nil
+	})
 }
 
 // WaitReady waits until the scheduler would place a pod on the node.
