@@ -1,6 +1,7 @@
 package detect
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -215,11 +216,19 @@ func (s *Spec) check(c *Config) error {
 		return fmt.Errorf("%s: %v samples; there must be fewer than %v", name, s.Samples, float64(maxSamples))
 	}
 	if s.Tasks < c.MinTasks || !(s.Samples >= float64(c.MinTasks*c.MinTaskSamples)) {
-		return fmt.Errorf("%s: %d tasks and %v samples; at least %d tasks with %d samples each are needed", name,
-			s.Tasks, s.Samples, c.MinTasks, c.MinTaskSamples)
+		return fewSamples(fmt.Sprintf("%s: %d tasks and %v samples; at least %d tasks with %d samples each are needed",
+			name, s.Tasks, s.Samples, c.MinTasks, c.MinTaskSamples))
 	}
 	return nil
 }
+
+// fewSamples is what is wrong with a plausible spec that is too young, or of too small a job.
+type fewSamples string
+
+func (e fewSamples) Error() string { return string(e) }
+
+// FewSamples reports whether err says no more than that a spec needs more tasks or samples.
+func FewSamples(err error) bool { return errors.As(err, new(fewSamples)) }
 
 // in returns a band's median and deviation as logarithms, or those of the nearest band
 // with enough samples.

@@ -14,6 +14,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,7 +49,7 @@ type Reader struct {
 
 	mu    sync.Mutex // guards what follows
 	stats Stats
-	last  time.Time // when there were specs
+	last  time.Time // when there were specs, or this reader began
 	why   string
 }
 
@@ -79,7 +80,7 @@ func New(o Options) (*Reader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("specs of the cluster: %w", err)
 	}
-	return &Reader{o: o, client: client, stats: Stats{Never: true}}, nil
+	return &Reader{o: o, client: client, stats: Stats{Never: true}, last: o.Now()}, nil
 }
 
 // idle is how soon it is looked again whether there are jobs.
@@ -109,7 +110,7 @@ func (r *Reader) round(ctx context.Context) bool {
 		return false
 	}
 	var specs []detect.Spec
-	var refused []error
+	var read reading
 	for _, q := range questions {
 		answer, err := r.client.Query(ctx, q.text)
 		if ctx.Err() != nil {
@@ -120,11 +121,31 @@ func (r *Reader) round(ctx context.Context) bool {
 			return true
 		}
 		found, bad := q.specs(answer)
-		specs, refused = append(specs, found...), append(refused, bad...)
+		specs, read.refused = append(specs, found...), append(read.refused, bad...)
+		read.known += len(found) + len(bad)
 	}
 	bad := r.o.Set(specs, r.o.MaxAge)
-	r.succeeded(len(specs)-len(bad), append(refused, bad...))
+	read.used = len(specs) - len(bad)
+	read.refused = append(read.refused, slices.DeleteFunc(bad, detect.FewSamples)...)
+	r.succeeded(&read)
 	return true
+}
+
+// reading is what Prometheus answered.
+type reading struct {
+	known, used int // specs
+	refused     []error
+}
+
+// patience is how long Prometheus may know no job of this node: new rules and new nodes
+// need their time.
+const patience = time.Hour
+
+// missing says that Prometheus should know a job that runs here: this node has long had
+// enough samples of one. Whoever calls holds the lock.
+func (r *Reader) missing() bool {
+	return r.o.Now().Sub(r.last) >= patience &&
+		slices.ContainsFunc(r.o.Jobs(), func(j detect.JobInfo) bool { return j.Containers > 0 && j.Tasks > 0 })
 }
 
 // stale says how many jobs are judged by what the cluster said too long ago; empty:
@@ -166,22 +187,21 @@ func (r *Reader) failed(err error) {
 	r.logChange(why)
 }
 
-func (r *Reader) succeeded(used int, refused []error) {
+func (r *Reader) succeeded(read *reading) {
 	stale := r.stale()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.OK++
-	r.stats.Refused += uint64(len(refused))
-	r.stats.InUse = used
-	if used > 0 {
+	r.stats.Refused += uint64(len(read.refused))
+	r.stats.InUse = read.used
+	if read.used > 0 {
 		r.stats.Never, r.last = false, r.o.Now()
 	}
 	switch {
-	case len(refused) > 0:
-		r.logChange(fmt.Sprintf("%d specs of the cluster's are not believed, %d are; the first: %.300s", len(refused),
-			used,
-			refused[0]))
-	case used == 0:
+	case len(read.refused) > 0:
+		r.logChange(fmt.Sprintf("%d specs of the cluster's are not believed, %d are; the first: %.300s",
+			len(read.refused), read.used, read.refused[0]))
+	case read.known == 0 && r.missing():
 		r.logChange("Prometheus knows no spec of any job that runs here; are the rules loaded, and do nodes have " +
 			"cpi.jobSeries?")
 	default:

@@ -143,9 +143,6 @@ func TestPrometheusThatIsNotWell(t *testing.T) {
 			_, _ = io.Copy(io.Discard, q.Body) // only then the server notices that the client went
 			<-q.Context().Done()
 		}, "deadline exceeded", Stats{Timeouts: 1}},
-		"empty": {func(w http.ResponseWriter, _ *http.Request) {
-			fmt.Fprint(w, answer())
-		}, "are the rules loaded", Stats{OK: 1}},
 		"half": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, answer("mean"+of+"1"))
 		}, "are all rules loaded?", Stats{OK: 1, Refused: 1}},
@@ -172,6 +169,45 @@ func TestPrometheusThatIsNotWell(t *testing.T) {
 				t.Errorf("stats %+v, want %+v", s, c.stats)
 			}
 		})
+	}
+}
+
+// A cluster that is young, or whose jobs are small, is in order; one whose rules are not loaded is not.
+func TestSpecsThatThereAreNotYet(t *testing.T) {
+	const ruled = "Prometheus knows no spec of any job that runs here; are the rules loaded, and do nodes have " +
+		"cpi.jobSeries?"
+	few := []string{"mean" + of + "1.5", "stddev" + of + "0.1", "usage" + of + "1", "samples" + of + "499",
+		`tasks{workload="web",platform="p"} 1`}
+	for name, c := range map[string]struct {
+		after  time.Duration
+		tasks  int // here
+		answer []string
+		want   string
+	}{
+		"new":                    {time.Hour - 1, 1, nil, ""},
+		"nothing runs long here": {time.Hour, 0, nil, ""},
+		"a small job":            {time.Hour, 1, few, ""},
+		"no rules":               {time.Hour, 1, nil, ruled},
+	} {
+		now := time.Unix(1000, 0)
+		r, _ := setup(t, func(o *Options) {
+			o.Now = func() time.Time { return now }
+			o.Jobs = func() []detect.JobInfo {
+				return []detect.JobInfo{{Job: "web", Platform: "p", Containers: 1, Tasks: c.tasks},
+					{Job: "ended", Platform: "p", Tasks: 1}}
+			}
+			o.Set = func(specs []detect.Spec, _ time.Duration) (refused []error) {
+				for i := range specs {
+					refused = append(refused, specs[i].Check(detect.DefaultConfig()))
+				}
+				return refused
+			}
+		}, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer(c.answer...)) })
+		now = now.Add(c.after)
+		r.round(t.Context())
+		if s := r.Stats(); r.Why() != c.want || s.OK != 1 || s.Refused != 0 || s.InUse != 0 || !s.Never {
+			t.Errorf("%s: %q, want %q; %+v", name, r.Why(), c.want, s)
+		}
 	}
 }
 
