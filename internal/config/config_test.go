@@ -64,6 +64,25 @@ func TestWhoIsProtected(t *testing.T) {
 	}
 }
 
+// Who reads the cluster's specs helps to make them, unless the file says how much.
+func TestWhoMakesSpecs(t *testing.T) {
+	const reads = `specs: {prometheus: {url: "http://p:9090"}}`
+	for text, want := range map[string]int{
+		"{}": 0, "{jobSeries: 7}": 7, "{" + reads + "}": 1000, "{jobSeries: 7, " + reads + "}": 7,
+		"{jobSeries: 0, " + reads + "}": 0, "{jobSeries: null, " + reads + "}": 1000,
+		`{specs: {prometheus: {url: ""}}}`: 0,
+	} {
+		c, err := Parse([]byte(head + "cpi: " + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := c.With([]byte(`{"memory":"off"}`))
+		if err != nil || c.CPI.JobSeries != want || again.CPI.JobSeries != want {
+			t.Errorf("%s: %d, and with a policy %+v (%v); want %d", text, c.CPI.JobSeries, again, err, want)
+		}
+	}
+}
+
 func TestEveryWordIsTheValueItNames(t *testing.T) {
 	c, err := Parse([]byte(head + `
 memory: off

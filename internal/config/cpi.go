@@ -25,6 +25,18 @@ func (c CPI) withDetector(d detect.Config) CPI {
 	return c
 }
 
+// unsaid stands for a number that the file leaves out, and that is none of those it may say.
+const unsaid = math.MinInt
+
+// usualJobSeries is cpi.jobSeries where the file does not say it: a node that reads the
+// cluster's specs helps to make them; others cost Prometheus nothing.
+func (c *CPI) usualJobSeries() int {
+	if c.Specs.Prometheus.URL == "" {
+		return 0
+	}
+	return 1000
+}
+
 func defaultSpecs() Specs {
 	return Specs{Prometheus: Prometheus{Period: Duration(5 * time.Minute), Timeout: Duration(10 * time.Second),
 		MaxAge: Duration(24 * time.Hour)}}

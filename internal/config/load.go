@@ -81,8 +81,11 @@ func readFile(name string) ([]byte, error) {
 // reported together.
 func Parse(data []byte) (*Config, error) {
 	c := Default()
-	c.APIVersion = ""
+	c.APIVersion, c.CPI.JobSeries = "", unsaid
 	decodeErr := strict.Unmarshal(data, &c)
+	if c.CPI.JobSeries == unsaid {
+		c.CPI.JobSeries = c.CPI.usualJobSeries()
+	}
 	v := &checker{}
 	if c.APIVersion == "" && decodeErr == nil {
 		v.fail("apiVersion", "is missing; begin the file with apiVersion: %s", APIVersion)
