@@ -11,6 +11,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/quietcore/quietcore/internal/config"
 )
 
 const withHub = "hub: {enabled: true}"
@@ -203,4 +205,66 @@ func projected(volumes []corev1.Volume) (list []string) {
 		}
 	}
 	return list
+}
+
+// TestSpecsOfTheHubsPrometheus: one URL is enough for the hub, for specs and for the series that they are made of.
+// Daemons ask the hub's Prometheus where it has the rules and knows this cluster alone, unless the values say whom they
+// ask.
+func TestSpecsOfTheHubsPrometheus(t *testing.T) {
+	const hub = "hub: {prometheus: {url: 'https://prom:9091', token: {secretName: t}, ca: {configMapName: c, key: x}}}"
+	const ruled = "metrics: {rules: {enabled: true}}"
+	asks := func(values string, kinds []string) (c *config.Config, mounts []string) {
+		out := render(t, Release{Values: parseValues(t, "{"+values+"}"), Kinds: kinds})
+		objects := decode(t, out)
+		m, _ := first[*corev1.ConfigMap](objects)
+		c, err := config.Parse([]byte(m.Data["config.yaml"]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		daemon, _ := first[*appsv1.DaemonSet](objects)
+		for _, v := range daemon.Spec.Template.Spec.Volumes {
+			if v.Name == "prometheus" {
+				mounts = projected([]corev1.Volume{v})
+			}
+		}
+		unread := kinds != nil && strings.Contains(values, ruled) && c.CPI.Mode != config.CPIOff &&
+			c.CPI.Specs.Prometheus.URL == ""
+		if strings.Contains(out.Notes, "no daemon reads what they record") != unread {
+			t.Errorf("%s: nobody reads the rules: %t; the notes:\n%s", values, unread, out.Notes)
+		}
+		return c, mounts
+	}
+	files := []string{"t token token", "c x ca.crt"}
+	for name, c := range map[string]struct {
+		values, specs string // of `config.cpi`
+		url           string
+		series        int
+		mounts        []string
+	}{
+		"one URL":       {ruled + ", " + hub, "{}", "https://prom:9091", 1000, files},
+		"how often":     {ruled + ", " + hub, "{specs: {prometheus: {period: 1m}}}", "https://prom:9091", 1000, files},
+		"fewer series":  {ruled + ", " + hub, "{jobSeries: 7}", "https://prom:9091", 7, files},
+		"no rules":      {hub, "{}", "", 0, nil},
+		"others' rules": {"metrics: {rules: {enabled: true, specs: false}}, " + hub, "{}", "", 0, nil},
+		"nobody counts": {ruled + ", " + hub, "{mode: 'off'}", "", 0, nil},
+		"many clusters": {ruled + `, hub: {prometheus: {url: 'http://p', matchers: 'cluster="a"'}}`, "{}", "", 0, nil},
+		"none":          {ruled + ", hub: {prometheus: {url: none}}", "{}", "", 0, nil},
+		"not wanted":    {ruled + ", " + hub, "{specs: {prometheus: {url: ''}}}", "", 0, nil},
+		"another":       {ruled + ", " + hub, "{specs: {prometheus: {url: 'http://p'}}}", "http://p", 1000, nil},
+		"its token": {ruled + ", " + hub + ", specs: {token: {secretName: o}}",
+			"{specs: {prometheus: {url: 'http://p'}}}", "http://p", 1000, []string{"o token token"}},
+	} {
+		got, mounts := asks(c.values+", config: {cpi: "+c.specs+"}", monitoring)
+		if p := got.CPI.Specs.Prometheus; p.URL != c.url || got.CPI.JobSeries != c.series ||
+			(p.TokenFile != "") != (len(c.mounts) > 0) || (p.CAFile != "") != (len(c.mounts) > 1) {
+			t.Errorf("%s: it asks %+v and has %d series", name, p, got.CPI.JobSeries)
+		}
+		if !slices.Equal(mounts, c.mounts) {
+			t.Errorf("%s: %q is mounted, want %q", name, mounts, c.mounts)
+		}
+	}
+	// The kinds of an operator are not there, and so nobody loads the rules.
+	if got, mounts := asks(ruled+", "+hub, nil); got.CPI.Specs.Prometheus.URL != "" || mounts != nil {
+		t.Errorf("without PrometheusRule it asks %q", got.CPI.Specs.Prometheus.URL)
+	}
 }

@@ -74,9 +74,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if not .Values.kubelet.mount -}}
 {{- $_ := set $base "node" (dict "kubelet" (dict "stateFile" "" "configFile" "" "podResources" "")) -}}
 {{- end -}}
-{{- $mounted := include "quietcore.prometheusFiles" . | fromYaml -}}
-{{- if $mounted -}}
-{{- $_ := set $base "cpi" (dict "specs" (dict "prometheus" $mounted)) -}}
+{{- $specs := include "quietcore.specs" . | fromYaml -}}
+{{- with $specs.keys -}}
+{{- $_ := set $base "cpi" (dict "specs" (dict "prometheus" .)) -}}
 {{- end -}}
 {{- if (default dict .Values.startupTaint).enabled -}}
 {{- $_ := set $base "kubernetes" (dict "startupTaint" true) -}}
@@ -136,28 +136,71 @@ quietcore.dev/canary: "true"
 {{- toYaml $config -}}
 {{- end -}}
 
-{{/* The keys of the file for the mount paths of a Secret's token and a CA. */}}
-{{- define "quietcore.prometheusFiles" -}}
+{{/* The Prometheus that daemons ask for specs: what config.cpi.specs.prometheus says, with what `specs` mounts. Where both say nothing it is
+the hub's, if that knows one cluster and the chart gives it the rules. keys are those of the file that the values leave out. */}}
+{{- define "quietcore.specs" -}}
 {{- $said := dig "cpi" "specs" "prometheus" dict .Values.config -}}
-{{- $token := ((.Values.specs).token).secretName -}}
-{{- $secret := ((.Values.specs).ca).secretName -}}
-{{- $map := ((.Values.specs).ca).configMapName -}}
-{{- if and $token $said.tokenFile -}}
-{{- fail (printf "specs.token.secretName is %s and config.cpi.specs.prometheus.tokenFile is %s: the first mounts the token and sets the second, say only one of them" $token $said.tokenFile) -}}
+{{- $from := mustMergeOverwrite (include "quietcore.unmounted" . | fromYaml) (deepCopy (default dict .Values.specs)) -}}
+{{- $ca := or $from.ca.secretName $from.ca.configMapName -}}
+{{- if and $from.token.secretName $said.tokenFile -}}
+{{- fail (printf "specs.token.secretName is %s and config.cpi.specs.prometheus.tokenFile is %s: the first mounts the token and sets the second, say only one of them" $from.token.secretName $said.tokenFile) -}}
 {{- end -}}
-{{- if and $secret $map -}}
-{{- fail (printf "specs.ca.secretName is %s and specs.ca.configMapName is %s: the certificates come from one of them" $secret $map) -}}
+{{- if and $from.ca.secretName $from.ca.configMapName -}}
+{{- fail (printf "specs.ca.secretName is %s and specs.ca.configMapName is %s: the certificates come from one of them" $from.ca.secretName $from.ca.configMapName) -}}
 {{- end -}}
-{{- if and (or $secret $map) $said.caFile -}}
-{{- fail (printf "specs.ca is %s and config.cpi.specs.prometheus.caFile is %s: the first mounts the certificates and sets the second, say only one of them" (or $secret $map) $said.caFile) -}}
+{{- if and $ca $said.caFile -}}
+{{- fail (printf "specs.ca is %s and config.cpi.specs.prometheus.caFile is %s: the first mounts the certificates and sets the second, say only one of them" $ca $said.caFile) -}}
 {{- end -}}
-{{- if and (or $token $secret $map) (not $said.url) -}}
+{{- if and (or $from.token.secretName $ca) (not $said.url) -}}
 {{- fail "specs mounts a token or certificates, and config.cpi.specs.prometheus.url is empty: nobody would read them" -}}
 {{- end -}}
-{{- $files := dict -}}
-{{- if $token -}}{{- $_ := set $files "tokenFile" "/etc/quietcore-prometheus/token" -}}{{- end -}}
-{{- if or $secret $map -}}{{- $_ := set $files "caFile" "/etc/quietcore-prometheus/ca.crt" -}}{{- end -}}
-{{- toYaml $files -}}
+{{- $keys := dict -}}
+{{- $hub := (include "quietcore.hub" . | fromYaml).prometheus -}}
+{{- $ruled := include "quietcore.ruled" . -}}
+{{- $counting := ne (toString (dig "cpi" "mode" "observe" .Values.config)) "off" -}}
+{{- if and $ruled $counting (not (or (hasKey $said "url") $said.tokenFile $said.caFile)) (not $hub.matchers) (not (has $hub.url (list "" "none"))) -}}
+{{- $_ := set $keys "url" $hub.url -}}
+{{- $from = $hub -}}
+{{- end -}}
+{{- if $from.token.secretName -}}{{- $_ := set $keys "tokenFile" "/etc/quietcore-prometheus/token" -}}{{- end -}}
+{{- if or $from.ca.secretName $from.ca.configMapName -}}{{- $_ := set $keys "caFile" "/etc/quietcore-prometheus/ca.crt" -}}{{- end -}}
+{{- dict "keys" $keys "token" $from.token "ca" $from.ca | toYaml -}}
+{{- end -}}
+
+{{/* Whether Prometheus gets the rules of specs from this chart; empty: it does not. */}}
+{{- define "quietcore.ruled" -}}
+{{- $rules := default dict (.Values.metrics).rules -}}
+{{- if and $rules.enabled $rules.specs (.Capabilities.APIVersions.Has "monitoring.coreos.com/v1/PrometheusRule") -}}true{{- end -}}
+{{- end -}}
+
+{{/* A token and certificates that nobody mounts, as an older chart's values may lack them. */}}
+{{- define "quietcore.unmounted" -}}
+token: {secretName: "", key: token}
+ca: {configMapName: "", secretName: "", key: ca.crt}
+{{- end -}}
+
+{{/* The files of a token and certificates, for who asks a Prometheus; nothing where there are none. */}}
+{{- define "quietcore.prometheusVolume" -}}
+{{- if or .token.secretName .ca.secretName .ca.configMapName -}}
+- name: prometheus
+  projected:
+    sources:
+      {{- with .token.secretName }}
+      - secret:
+          name: {{ . }}
+          items: [{key: {{ $.token.key }}, path: token}]
+      {{- end }}
+      {{- with .ca.secretName }}
+      - secret:
+          name: {{ . }}
+          items: [{key: {{ $.ca.key }}, path: ca.crt}]
+      {{- end }}
+      {{- with .ca.configMapName }}
+      - configMap:
+          name: {{ . }}
+          items: [{key: {{ $.ca.key }}, path: ca.crt}]
+      {{- end }}
+{{- end -}}
 {{- end -}}
 
 {{/* What the templates need to know of the file, with the daemon's defaults. */}}
@@ -200,7 +243,6 @@ port: {{ if or (not $listen) (regexMatch $local $listen) }}0{{ else }}{{ regexFi
 auth: {{ and $listen (not (regexMatch $local $listen)) (ne (default "on" (default dict $c.metrics).auth) "off") | not | not }}
 healthLocal: {{ regexMatch $local $health }}
 healthPort: {{ if $health }}{{ regexFind "[0-9]+$" $health }}{{ else }}0{{ end }}
-mounted: {{ not (empty (include "quietcore.prometheusFiles" . | fromYaml)) }}
 nriDir: {{ dir (default "/var/run/nri/nri.sock" (default dict $c.nri).socket) }}
 stateDir: {{ default "/var/lib/quietcore" (default dict $c.state).dir }}
 socketDir: {{ dir (default "/run/quietcore/quietcore.sock" $c.socket) }}
@@ -208,6 +250,8 @@ cgroupRoot: {{ default "/sys/fs/cgroup" $cgroup.root }}
 cgroupWrite: {{ and $enforce (ne $driver "systemd") }}
 systemd: {{ and $enforce (ne $driver "cgroupfs") }}
 counting: {{ $counting }}
+ruled: {{ include "quietcore.ruled" . | not | not }}
+specs: {{ include "quietcore.prometheusVolume" (include "quietcore.specs" . | fromYaml) | toJson }}
 resctrl: {{ default "" $cpi.resctrl | quote }}
 masked: {{ ternary .Values.kubelet.masked (list "pods") (hasKey .Values.kubelet "masked") | toJson }}
 prometheus: {{ not (empty $url) }}
@@ -477,7 +521,7 @@ power of the pod. */}}
 - name: dra-registry
   mountPath: {{ $facts.draRegistryDir }}
 {{- end }}
-{{- if $facts.mounted }}
+{{- if $facts.specs }}
 - name: prometheus
   mountPath: /etc/quietcore-prometheus
   readOnly: true

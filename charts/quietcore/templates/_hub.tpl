@@ -31,7 +31,7 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- fail "hub.prometheus mounts a token or certificates, and hub.prometheus.url is empty: nobody would read them" -}}
 {{- end -}}
 {{- $url = dig "cpi" "specs" "prometheus" "url" "" .Values.config -}}
-{{- $from = mustMergeOverwrite (dict "token" (dict "secretName" "" "key" "token") "ca" (dict "configMapName" "" "secretName" "" "key" "ca.crt")) (deepCopy (default dict .Values.specs)) -}}
+{{- $from = mustMergeOverwrite (include "quietcore.unmounted" . | fromYaml) (deepCopy (default dict .Values.specs)) -}}
 {{- end -}}
 {{- if eq $url "none" -}}
 {{- $url = "" -}}
