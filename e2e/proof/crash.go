@@ -130,7 +130,7 @@ func (n *node) without(do func() error) error {
 	return do()
 }
 
-// dead waits until the daemon has ended.
+// dead waits until the daemon has ended. Who is next follows it.
 func (n *node) dead(ctx context.Context, why failpoint.Point) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -140,6 +140,9 @@ func (n *node) dead(ctx context.Context, why failpoint.Point) error {
 			return fmt.Errorf("the daemon never came to %s: %w", why, err)
 		}
 		if !running {
+			if n.next != "" {
+				n.Binary, n.next = n.next, n.Binary
+			}
 			return nil
 		}
 	}

@@ -52,6 +52,7 @@ var proofs = []proof{
 	{Name: "new-runtime",
 		Run: on(machine.Options{Runtime: machine.Containerd17, Next: machine.Containerd}, newRuntime)},
 	{Name: "sleep", Run: sleep},
+	{Name: "versions", Run: versions},
 	{Name: "interference", Run: interference},
 }
 

@@ -45,6 +45,9 @@ type node struct {
 	stderr  io.Writer
 	player  *scenario.Player
 	spins   []string // names of busy processes
+	// next is the binary of a daemon that takes turns with the present one: each follows the
+	// other when that was killed at a point. Empty: the same daemon follows.
+	next    string
 	scraped time.Time
 }
 
@@ -78,7 +81,9 @@ func bootOf(ctx context.Context, o *options, stderr io.Writer, m machine.Options
 		return nil, err
 	}
 	m.Grid, m.Driver, m.Cache, m.Progress = grid, kubelet.Driver(o.Driver), o.Cache, stderr
-	m.Files = map[string]string{strings.TrimPrefix(samplerPath, "/"): bin}
+	files := map[string]string{strings.TrimPrefix(samplerPath, "/"): bin}
+	maps.Copy(files, m.Files)
+	m.Files = files
 	g, err := scenario.Boot(ctx, scenario.BootOptions{Machine: m, Daemon: true})
 	if err != nil {
 		return nil, err

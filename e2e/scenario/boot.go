@@ -37,7 +37,7 @@ func Boot(ctx context.Context, o BootOptions) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &Guest{Machine: m, Daemon: o.Daemon, tree: newHierarchy(m, m.Driver)}
+	g := &Guest{Machine: m, Daemon: o.Daemon, Binary: binary, tree: newHierarchy(m, m.Driver)}
 	if err := g.startRuntime(ctx); err != nil {
 		err = fmt.Errorf("%w\n%s", err, g.Diagnosis(ctx))
 		m.Close()

@@ -41,7 +41,7 @@ func (g *Guest) StartDaemon(ctx context.Context, flags ...string) error {
 	if !g.Daemon {
 		return nil
 	}
-	argv := append([]string{binary, "run", "--config", configPath, "--test-socket", testSocket}, flags...)
+	argv := append([]string{g.Binary, "run", "--config", configPath, "--test-socket", testSocket}, flags...)
 	if err := g.Start(ctx, machine.Daemon, argv...); err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (g *Guest) StartDaemon(ctx context.Context, flags ...string) error {
 		return fmt.Errorf("%w\nthe daemon's log:\n%s", err, g.LogTail(ctx, machine.Daemon, 3000))
 	}
 	// Once through the command that people use.
-	if _, err := g.Exec(wait, binary, "status", "-o", "json", "--wait-settled"); err != nil {
+	if _, err := g.Exec(wait, g.Binary, "status", "-o", "json", "--wait-settled"); err != nil {
 		return fmt.Errorf("%w\nthe daemon's log:\n%s", err, g.LogTail(ctx, machine.Daemon, 3000))
 	}
 	return nil

@@ -22,7 +22,8 @@ import (
 // daemon if there is one.
 type Guest struct {
 	*machine.Machine
-	Daemon bool // false: no pinning, which tests the harness itself
+	Daemon bool   // false: no pinning, which tests the harness itself
+	Binary string // of the daemon that is started next
 	tree   hierarchy
 }
 

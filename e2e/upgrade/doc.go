@@ -1,3 +1,4 @@
-// Package upgrade tests that a daemon of this version can replace one of an older
-// version, and be replaced by it. The file versions names the commits of the older ones.
+// Package upgrade knows the versions whose daemons one of this tree may replace, or be
+// replaced by, and builds them from history. Its tests let them follow each other on a
+// machine of plain files; the proof versions of e2e/proof does on a real one.
 package upgrade

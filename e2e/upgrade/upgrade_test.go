@@ -20,9 +20,9 @@ func TestUpgrades(t *testing.T) {
 	now := current(t)
 	for _, v := range versions(t) {
 		old := v.build(t)
-		t.Run("from "+v.name, func(t *testing.T) { keepsOwners(t, old, now) })
-		t.Run("to "+v.name, func(t *testing.T) { keepsOwners(t, now, old) })
-		t.Run("to "+v.name+" with a newer kind", func(t *testing.T) { newerKind(t, now, old, v.name != "v0.0.9") })
+		t.Run("from "+v.Name, func(t *testing.T) { keepsOwners(t, old, now) })
+		t.Run("to "+v.Name, func(t *testing.T) { keepsOwners(t, now, old) })
+		t.Run("to "+v.Name+" with a newer kind", func(t *testing.T) { newerKind(t, now, old, v.Name != "v0.0.9") })
 	}
 	t.Run("to this version with a newer kind", func(t *testing.T) { newerKind(t, now, now, true) })
 }
@@ -89,7 +89,7 @@ func TestDoctorNamesBeforehandWhoWouldBeRefused(t *testing.T) {
 	now := current(t)
 	daemons := map[string]string{"this version": now}
 	for _, v := range versions(t) {
-		daemons[v.name] = v.build(t)
+		daemons[v.Name] = v.build(t)
 	}
 	for name, daemon := range daemons {
 		t.Run(name, func(t *testing.T) {

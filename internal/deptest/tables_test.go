@@ -153,7 +153,7 @@ var mayImport = map[string]string{
 	"e2e/kubernetes/cluster": "e2e/kubelet e2e/machine e2e/wire",
 	"e2e/machine":            "e2e/kubelet e2e/wire",
 	"e2e/proof": "cpi/counter cpuset e2e/command e2e/kubelet e2e/machine e2e/sampler/sweep e2e/scenario " +
-		"e2e/wire internal/control internal/failpoint internal/incidents internal/incidents/plot " +
+		"e2e/upgrade e2e/wire internal/control internal/failpoint internal/incidents internal/incidents/plot " +
 		"internal/script policy",
 	"e2e/sampler":       "cpuset e2e/sampler/sweep",
 	"e2e/sampler/sweep": "cpuset",
