@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestSites(t *testing.T) {
@@ -145,6 +146,53 @@ func TestRefused(t *testing.T) {
 		var out, progress bytes.Buffer
 		if err := run(t.Context(), args, &out, &progress); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// Of the tests, those that take nearly all of the time are shown only what the others let pass.
+func TestSlowTestsComeLast(t *testing.T) {
+	for out, want := range map[string]string{
+		"":                              "[] 0s",
+		"A (0.00s) B (0.00s)":           "[] 0s",
+		"A (9.00s) B (0.10s) C (1.00s)": "[TestC TestA] 100ms",
+		"A (1.00s) B (0.10s) B (9.00s)": "[TestB] 1s",
+	} {
+		out = regexp.MustCompile(`(\w) (\S+) ?`).ReplaceAllString(out,
+			"--- PASS: Test$1 $2\n    --- PASS: Test$1/x (5.00s)\n")
+		slow, others := slowTests([]byte(out))
+		if got := fmt.Sprint(slow, " ", others); got != want {
+			t.Errorf("of %q slow are %s, want %s", out, got, want)
+		}
+	}
+}
+
+// A change that the quick tests let pass is shown to the slow ones, and one that they kill is not.
+func TestJudgeShowsAllTestsWhatTheQuickLetPass(t *testing.T) {
+	dir := module(t)
+	slow := `package p
+
+import "testing"
+
+func TestSlow(t *testing.T) {
+	if Loose(false) != true {
+		t.Fail()
+	}
+}
+`
+	if err := os.WriteFile(filepath.Join(dir, "slow_test.go"), []byte(slow), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := load(dir, regexp.MustCompile("Loose"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	judge := &tester{p: p, scratch: t.TempDir(), limit: time.Minute, quickLimit: time.Minute,
+		quick: []string{"-skip", "^(TestSlow)$"}}
+	for _, m := range p.mutants {
+		v, err := judge.judge(t.Context(), &m)
+		if err != nil || v != killed {
+			t.Errorf("%s: %s, %v", m.key(), v, err)
 		}
 	}
 }

@@ -2,17 +2,20 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"go/build"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -76,19 +79,55 @@ type tester struct {
 	scratch string   // a directory of its own
 	args    []string // of go test: flags and packages
 	limit   time.Duration
+	quick   []string // flags of go test that leave out the tests that take most of the time; none: they are all quick
+	// quickLimit is for the others what limit is for all.
+	quickLimit time.Duration
 }
 
-// patience is how many times as long as without a change the tests may take.
-const patience = 5
+const (
+	// patience is how many times as long as without a change the tests may take.
+	patience = 5
+	// quickPart: the quick tests take one of so many parts of the time of all.
+	quickPart = 10
+)
 
 // begin runs the tests without a change: a mutant is killed by tests that pass without it.
 func (t *tester) begin(ctx context.Context) error {
 	start := time.Now()
-	if out, err := t.test(ctx); err != nil {
+	out, err := t.test(ctx, "-v")
+	if err != nil {
 		return fmt.Errorf("without a change the tests fail: %w\n%s", err, out)
+	}
+	if slow, others := slowTests(out); len(slow) > 0 {
+		t.quick = []string{"-skip", "^(" + strings.Join(slow, "|") + ")$"}
+		t.quickLimit = max(t.limit, patience*others)
 	}
 	t.limit = max(t.limit, patience*time.Since(start))
 	return nil
+}
+
+var passed = regexp.MustCompile(`(?m)^--- PASS: (\w+) \(([0-9.]+)s\)$`)
+
+// slowTests names, from what go test -v printed, the tests that take longest: all but those that together take one of
+// quickPart parts of the time. others is how long these take.
+func slowTests(out []byte) (slow []string, others time.Duration) {
+	took, total := map[string]time.Duration{}, time.Duration(0)
+	for _, m := range passed.FindAllSubmatch(out, -1) {
+		if d, err := time.ParseDuration(string(m[2]) + "s"); err == nil {
+			took[string(m[1])] += d
+			total += d
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(took), func(a, b string) int {
+		return cmp.Or(cmp.Compare(took[a], took[b]), strings.Compare(a, b))
+	})
+	for i, name := range names {
+		if others+took[name] > total/quickPart {
+			return names[i:], others
+		}
+		others += took[name]
+	}
+	return nil, others
 }
 
 func (t *tester) test(ctx context.Context, more ...string) ([]byte, error) {
@@ -99,7 +138,8 @@ func (t *tester) test(ctx context.Context, more ...string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// judge tests a program with the mutant. The files on the disk stay what they are.
+// judge tests a program with the mutant: most are killed by the quick tests, and only those that are not are shown all.
+// The files on the disk stay what they are.
 func (t *tester) judge(ctx context.Context, m *mutant) (verdict, error) {
 	changed := filepath.Join(t.scratch, "changed.go")
 	overlay := filepath.Join(t.scratch, "overlay.json")
@@ -108,9 +148,18 @@ func (t *tester) judge(ctx context.Context, m *mutant) (verdict, error) {
 		os.WriteFile(overlay, replace, 0o600)); err != nil {
 		return "", err
 	}
-	limited, cancel := context.WithTimeout(ctx, t.limit+time.Minute) // go test compiles, too
+	if len(t.quick) > 0 {
+		if v, err := t.verdict(ctx, t.quickLimit, overlay, t.quick...); err != nil || v != survived {
+			return v, err
+		}
+	}
+	return t.verdict(ctx, t.limit, overlay)
+}
+
+func (t *tester) verdict(ctx context.Context, limit time.Duration, overlay string, more ...string) (verdict, error) {
+	limited, cancel := context.WithTimeout(ctx, limit+time.Minute) // go test compiles, too
 	defer cancel()
-	out, err := t.test(limited, "-overlay", overlay, "-timeout", t.limit.String())
+	out, err := t.test(limited, slices.Concat(more, []string{"-overlay", overlay, "-timeout", limit.String()})...)
 	switch {
 	case ctx.Err() != nil:
 		return "", ctx.Err()
