@@ -487,9 +487,16 @@ func TestEvictorLives(t *testing.T) {
 }
 
 func TestClip(t *testing.T) {
-	for _, c := range [][2]string{{"short", "short"}, {"0123456789", "0123456…"}, {"012345ü789", "012345…"}} {
-		if got := Clip(c[0], 10); c[0] != c[1] && len(c[0]) > 10 && got != c[1] || len(got) > 10 {
-			t.Errorf("%q is cut to %q, want %q", c[0], got, c[1])
+	for _, c := range []struct {
+		text  string
+		limit int
+		want  string
+	}{
+		{"short", 10, "short"}, {"0123456789", 10, "0123456789"}, {"0123456789a", 10, "0123456…"},
+		{"012345ü789", 10, "012345…"}, {"0123456ü89", 10, "0123456…"}, {"üabc", 4, "…"}, {"abcd", 3, "…"},
+	} {
+		if got := Clip(c.text, c.limit); got != c.want {
+			t.Errorf("%q is cut to %q, want %q", c.text, got, c.want)
 		}
 	}
 }

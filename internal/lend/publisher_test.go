@@ -1,6 +1,7 @@
 package lend
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -104,6 +105,15 @@ func TestKoordinatorsOwnIsLeftAlone(t *testing.T) {
 		n.Withdraw()
 		after(time.Minute)
 		n.expect(t, "-", "12000", "")
+	})
+}
+
+// What pods request by Koordinator's name is published before there is an offer, although nothing was.
+func TestKoordinatorsNameBeforeAnOffer(t *testing.T) {
+	play(t, newServer(""), Options{AlsoKoordinator: true}, func(t *testing.T, n *node) {
+		n.bind(pod(1, 0, 3000))
+		after(time.Second)
+		n.expect(t, "-", "3000", "no offer yet")
 	})
 }
 
@@ -315,6 +325,65 @@ func TestNothingToWithdraw(t *testing.T) {
 	})
 }
 
+// A publisher needs an API server, a Node and its pods; what else it takes has a default.
+func TestAPublisherWithoutOptions(t *testing.T) {
+	s := newServer("")
+	serve(t, s, func(t *testing.T, api *Server) {
+		p := New(Options{API: api, Node: "n1", Bound: func() ([]kube.BatchPod, bool) { return nil, true }})
+		s.watch = p.Observe
+		p.Observe(s.lent())
+		ctx, cancel := context.WithCancel(t.Context())
+		ran := make(chan struct{})
+		go func() { defer close(ran); p.Run(ctx) }()
+		p.Offer(5000)
+		after(2 * time.Second)
+		s.set(kube.BatchResource, "64k")
+		after(2 * time.Second)
+		if got := s.says(kube.BatchResource); got != "5000" {
+			t.Errorf("the Node says %s, want 5000", got)
+		}
+		least, most := time.Hour, time.Hour
+		for range 1000 {
+			d := p.o.Spread(time.Hour)
+			least, most = min(least, d), max(most, d)
+		}
+		if least < 48*time.Minute || most > 72*time.Minute || most-least < 20*time.Minute {
+			t.Errorf("an hour is spread from %v to %v, want a fifth less to a fifth more", least, most)
+		}
+		cancel()
+		<-ran
+		s.watch = nil
+	})
+}
+
+// What the watch repeats is no news, and each change of what the publisher reads is.
+func TestWhatIsNews(t *testing.T) {
+	was := kube.LentNode{UID: "u1", Version: "1", Own: kube.Amount{Capacity: 1, Allocatable: 1},
+		Koordinator: kube.Amount{Capacity: 2, Allocatable: 2}, Record: "r"}
+	for name, c := range map[string]struct {
+		change func(n *kube.LentNode)
+		news   bool
+	}{
+		"nothing":       {func(*kube.LentNode) {}, false},
+		"the version":   {func(n *kube.LentNode) { n.Version = "2" }, false},
+		"the UID":       {func(n *kube.LentNode) { n.UID = "u2" }, true},
+		"ours":          {func(n *kube.LentNode) { n.Own.Allocatable = 0 }, true},
+		"Koordinator's": {func(n *kube.LentNode) { n.Koordinator.Capacity = 0 }, true},
+		"the record":    {func(n *kube.LentNode) { n.Record = "" }, true},
+	} {
+		p := New(Options{})
+		if p.Observe(was); len(p.wake) != 1 {
+			t.Error("the first Node is no news")
+		}
+		<-p.wake
+		is := was
+		c.change(&is)
+		if p.Observe(is); (len(p.wake) == 1) != c.news {
+			t.Errorf("a change of %s is news: %t, want %t", name, !c.news, c.news)
+		}
+	}
+}
+
 func TestNodeGone(t *testing.T) {
 	play(t, newServer(""), Options{}, func(t *testing.T, n *node) {
 		n.Offer(5000)
@@ -333,6 +402,24 @@ func TestNodeGone(t *testing.T) {
 func forbid(w http.ResponseWriter, _ *http.Request) bool {
 	kubetest.Refuse(w, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes/status"}, "n1", errors.New("RBAC")))
 	return true
+}
+
+// What keeps the Node from being written is told until the next attempt, whatever comes in meanwhile.
+func TestAFailureIsToldUntilTheNextAttempt(t *testing.T) {
+	play(t, newServer(""), Options{}, func(t *testing.T, n *node) {
+		n.Offer(8000)
+		after(2 * time.Second)
+		n.s.breaks(forbid)
+		n.Offer(3000)
+		after(10 * time.Second)
+		n.s.count()
+		n.Offer(2000)
+		after(time.Second)
+		n.expect(t, "8000", "-", "forbidden")
+		if got := n.s.count(); got != 0 {
+			t.Errorf("%d requests between two attempts", got)
+		}
+	})
 }
 
 func TestFaults(t *testing.T) {
@@ -551,6 +638,20 @@ func TestClear(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A record that is left alone, without what it was about, goes too.
+func TestClearRemovesARecordAlone(t *testing.T) {
+	s := newServer("")
+	s.edit(func(n *corev1.Node) {
+		n.Annotations[kube.AnnLending] = `{"at":"2026-11-21T12:00:00Z","offer":0,"resources":[]}`
+	})
+	serve(t, s, func(t *testing.T, api *Server) {
+		got, err := Clear(t.Context(), api, "n1", s.lent(), nil)
+		if err != nil || !got.Changed || s.lent().Record != "" {
+			t.Errorf("%+v %v, and the record is %q", got, err, s.lent().Record)
+		}
+	})
 }
 
 func TestClearLeavesOthersAlone(t *testing.T) {
