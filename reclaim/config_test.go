@@ -5,6 +5,13 @@ import (
 	"time"
 )
 
+// Risk is written in percent.
+func TestRiskIsAShareOfTime(t *testing.T) {
+	c := Default()
+	c.Risk = 1
+	near(t, "a risk of 1 %", c.newForecast().risk, 0.01)
+}
+
 // A time is written without parts that are zero, and read back as it was.
 func TestTimesAsText(t *testing.T) {
 	for want, d := range map[string]time.Duration{

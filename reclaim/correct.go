@@ -39,11 +39,6 @@ func (e *Estimator) correct(now time.Time, span time.Duration, supply float64) {
 		if demand <= exists+tiny {
 			break
 		}
-		// What an idle pod lends ends with it. If that exceeds what it uses, evicting
-		// it would not help.
-		if s.needs <= s.lends {
-			continue
-		}
 		o.Evict = append(o.Evict, Eviction{Pod: s.id, Idle: s.idle, Why: e.why(s, supply, demand, exists)})
 		s.evicting, s.observed, s.retryAfter = true, false, time.Time{}
 		demand -= s.needs
@@ -55,14 +50,15 @@ func (e *Estimator) correct(now time.Time, span time.Duration, supply float64) {
 	}
 }
 
-// victims orders the batch pods that may be evicted. Pods that are known not to be idle come
-// first, since an evicted idle pod restarts elsewhere without a history. Then come those of
-// which too little was seen, busier ones first. Within each group the youngest comes first,
-// since it loses least.
+// victims orders the batch pods that may be evicted. What an idle pod lends ends with it: if that
+// exceeds what it uses, evicting it would not help. Nor would it help to evict a pod that was not
+// seen to use anything. Pods that are known not to be idle come first, since an evicted idle pod
+// restarts elsewhere without a history. Then come those of which too little was seen, busier ones
+// first. Within each group the youngest comes first, since it loses least.
 func (e *Estimator) victims(now time.Time) []*podState {
 	var list []*podState
 	for _, s := range e.seen {
-		if s.batch && !s.evicting && !now.Before(s.retryAfter) {
+		if s.batch && !s.evicting && !now.Before(s.retryAfter) && s.needs > s.lends {
 			list = append(list, s)
 		}
 	}
@@ -76,15 +72,13 @@ func (e *Estimator) victims(now time.Time) []*podState {
 // quiet is 0 for a pod that is known not to be idle, 2 for an idle one, and between them the
 // share of its samples that are below the threshold.
 func (e *Estimator) quiet(s *podState) float64 {
-	switch n := s.w.count(); {
+	switch {
 	case s.busy:
 		return 0
 	case s.idle:
 		return 2
-	case n > 0:
-		return float64(s.w.below(e.cfg.Idle.Threshold/100*s.request)) / float64(n)
 	}
-	return 1
+	return float64(s.w.below(e.cfg.Idle.Threshold/100*s.request)) / float64(s.w.count())
 }
 
 // capOffer keeps the places of evicted pods from being filled before the next sample.

@@ -80,7 +80,7 @@ func fill(left int64, units, need []int64, weight []float64) int64 {
 		}
 		for i := range need { // too little to share
 			if need[i] > 0 && left > 0 {
-				units[i], need[i], left = units[i]+1, need[i]-1, left-1
+				units[i], left = units[i]+1, left-1
 			}
 		}
 		return left

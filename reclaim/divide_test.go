@@ -43,6 +43,24 @@ func TestDivide(t *testing.T) {
 	}
 }
 
+// The last units, too few for a share of each, go to whoever needs them and not to whoever has all that it can use.
+func TestDivideTheLastUnits(t *testing.T) {
+	held := Member{Weight: 1, Held: true}
+	for name, c := range map[string]struct {
+		milli   int64
+		members []Member
+		want    []int64
+	}{
+		"one unit": {40, []Member{{Weight: 1, Held: true, Most: 10}, held, held}, []int64{10, 20, 10}},
+		"one share, then units": {140, []Member{{Weight: 10, Held: true, Most: 20}, held, held, held, held},
+			[]int64{20, 30, 30, 30, 30}},
+	} {
+		if got := Divide(c.milli, c.members); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // The parts never add up to more than the quota, nor to less than can be divided; whoever is held
 // has its share by weight, and whoever is not has what it uses where that is less.
 func TestNoPartOutgrowsTheWhole(t *testing.T) {

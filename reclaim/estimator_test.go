@@ -479,9 +479,11 @@ func TestRangesOfTheConfiguration(t *testing.T) {
 		}
 	}
 	cfg := Default()
-	cfg.Idle.Sample, cfg.Idle.Window = 24*hour, 366*24*hour
-	if _, err := NewRecorded(cfg); err == nil {
-		t.Error("a window of 10 ms cells of which no number can be kept was accepted")
+	for days, ok := range map[Duration]bool{124: true, 125: false, 366: false} { // 2³⁰ cells of 10 ms are 124 days
+		cfg.Idle.Sample, cfg.Idle.Window = 24*hour, days*24*hour
+		if _, err := NewRecorded(cfg); (err == nil) != ok {
+			t.Errorf("a window of %d days in cells of 10 ms: %v", days, err)
+		}
 	}
 }
 

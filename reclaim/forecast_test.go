@@ -158,6 +158,64 @@ func TestForecastResumes(t *testing.T) {
 	})
 }
 
+// A week is kept, in which a rise of three days ago weighs half as much as one of now.
+func TestWhatAForecastRemembers(t *testing.T) {
+	f := newForecast(0.01)
+	f.Observe(Production{At: 365 * 24 * time.Hour, Seconds: 365 * 24 * 3600, Use: 2})
+	spells := f.Past().Spells
+	if len(spells) != 1 || len(spells[0].Uses) != 7*24*12 {
+		t.Errorf("of a year %d spells are kept, want one of a week", len(spells))
+	}
+	near(t, "the weight of a rise of three days ago", f.weights[3*24*12]/f.weights[0], 0.5)
+}
+
+// A rise counts for as long as the past is kept, and no longer.
+func TestRisesEndWithThePast(t *testing.T) {
+	tuning := DefaultTuning()
+	tuning.Past, tuning.Uncalibrated = 10, true
+	f := NewForecast(0.01, 5*time.Minute, tuning)
+	for _, c := range []struct {
+		uses   []float64
+		lo, hi float64
+	}{
+		{append([]float64{1, 9}, repeated(9, 1)...), 9, 9.5}, // it began ten steps ago
+		{[]float64{1}, 1, 1.02},
+	} {
+		if got := observe(f, c.uses...); got < c.lo-1e-6 || got > c.hi {
+			t.Errorf("foreseen are %v CPUs, want %v to %v", got, c.lo, c.hi)
+		}
+	}
+}
+
+// Where even the most careful bound was exceeded too often, it is the forecast.
+func TestTheMostCarefulBound(t *testing.T) {
+	f := newForecast(0.01)
+	f.total = 1000
+	for k := range f.exceeds {
+		f.exceeds[k] = 100
+	}
+	if got := f.chosen(); got != bounds-1 {
+		t.Errorf("bound %d is chosen, want %d", got, bounds-1)
+	}
+}
+
+// The most that a pod used counts in its fortnight and in the next one.
+func TestPeaksOfAPodEnd(t *testing.T) {
+	l := begin(t, nil)
+	const days = 24 * time.Hour
+	s := &podState{request: 1}
+	for _, c := range []struct {
+		at        time.Duration
+		use, want float64
+	}{
+		{0, 7, 7}, {14*days - 1, 1, 7}, {14 * days, 1, 7}, {28*days - 1, 2, 7}, {28 * days, 1, 2}, {29 * days, 3, 3},
+		{56 * days, 1, 1}, // in the fortnight before nothing was measured
+	} {
+		l.elapsed = c.at
+		near(t, fmt.Sprintf("the peak after %v", c.at), l.peakOf(s, 2*day, c.use), c.want)
+	}
+}
+
 func TestPastsThatAreRefused(t *testing.T) {
 	minutes := Duration(5 * time.Minute)
 	for name, p := range map[string]Past{
@@ -236,8 +294,10 @@ func TestExpectedIsNotBelowUse(t *testing.T) {
 }
 
 func TestForecastAllocatesNothing(t *testing.T) {
-	f := newForecast(0.01)
-	observe(f, repeated(4*DefaultTuning().Past, 1, 2, 3)...)
+	tuning := DefaultTuning()
+	tuning.Past = 288
+	f := NewForecast(0.01, 15*time.Minute, tuning)
+	observe(f, repeated(4*tuning.Past, 1, 2, 3)...)
 	at := f.now.at
 	if n := testing.AllocsPerRun(100, func() {
 		at += 5 * time.Minute

@@ -65,6 +65,24 @@ func TestAPodOfUnknownPastIsKnownToBeBusyInTheEnd(t *testing.T) {
 	}
 }
 
+// A pod that is known to be busy is evicted before one that is not known to be idle, however much that one was seen to
+// use.
+func TestWhoIsKnownToBeBusyIsEvictedFirst(t *testing.T) {
+	l := begin(t, nil)
+	unknown, busy := old(batch("unknown", 8, 7)), batch("busy", 8, 1).born(1)
+	unknown.Created = busy.Created.Add(-200 * time.Hour)
+	o := l.samples(2, unknown, busy, production("web", 8, 8))
+	for range 10 {
+		if len(o.Evict) > 0 {
+			break
+		}
+		o = l.sample(unknown, busy, production("web", 8, 8))
+	}
+	if len(o.Evict) != 1 || o.Evict[0].Pod != "busy" {
+		t.Errorf("evicts %v, want the busy pod", o.Evict)
+	}
+}
+
 // A daemon that is killed between choosing a pod and asking for its eviction leaves it immune for
 // no longer than a refused eviction would.
 func TestAKillBeforeTheRequestLeavesNobodyImmune(t *testing.T) {

@@ -49,7 +49,7 @@ func (t Totals) Hid(before Totals, between time.Duration) bool {
 
 // Waited is the part of Hid due to contention.
 func (t Totals) Waited(before Totals, between time.Duration) bool {
-	return t.Waiting >= before.Waiting && float64(t.Waiting-before.Waiting) > hiding*float64(between)
+	return float64(t.Waiting-before.Waiting) > hiding*float64(between)
 }
 
 // Stopped is the part of Hid due to the group's own limit.

@@ -1,6 +1,7 @@
 package reclaim
 
 import (
+	"fmt"
 	"math"
 	"testing"
 	"time"
@@ -9,10 +10,26 @@ import (
 // A sample is the mean over the time that was seen of its cell.
 func TestSampleIsAMean(t *testing.T) {
 	var w window
-	for _, c := range []struct{ use, seconds float64 }{{4, 10}, {0, 10}, {0, 20}} {
+	for _, c := range []struct{ use, seconds float64 }{{4, 10}, {0, 10}, {1, 20}} {
 		w.add(1, c.use, c.seconds, spanOf(100))
 	}
-	near(t, "the mean", w.percentile(100, hole{}), 1)
+	near(t, "the mean", w.percentile(100, hole{}), 1.5)
+}
+
+// Of samples that were not seen it is assumed that nothing was used.
+func TestAtLeastUsed(t *testing.T) {
+	var w window
+	for i := range 10 {
+		w.add(uint32(i), float64(i+1), 300, spanOf(100))
+	}
+	for _, c := range []struct {
+		percent float64
+		all     int
+		want    float64
+	}{{50, 10, 5}, {90, 10, 9}, {100, 10, 10}, {90, 20, 8}, {50, 20, 0}, {95, 200, 0}, {99, 200, 8}} {
+		near(t, fmt.Sprintf("p%v of %d samples, 10 of them seen", c.percent, c.all),
+			w.atLeastUsed(c.percent, c.all), c.want)
+	}
 }
 
 func TestMeter(t *testing.T) {
@@ -55,6 +72,8 @@ func TestHiddenDemand(t *testing.T) {
 		{"ten of a hundred periods", Totals{Periods: 50, Throttled: 50}, Totals{Periods: 150, Throttled: 60},
 			10 * time.Second, false},
 		{"eleven of a hundred", Totals{Periods: 50, Throttled: 50}, Totals{Periods: 150, Throttled: 61},
+			10 * time.Second, true},
+		{"stopped before a period has ended", Totals{Periods: 50, Throttled: 5}, Totals{Periods: 50, Throttled: 6},
 			10 * time.Second, true},
 		{"a new group", Totals{Waiting: time.Hour}, Totals{Waiting: time.Minute}, 10 * time.Second, false},
 		{"no time", Totals{}, Totals{Waiting: time.Second}, 0, false},

@@ -104,6 +104,10 @@ func TestBudgetGrows(t *testing.T) {
 	steps(1, 14.8)
 	cfg.Floor, load.Production = 4, 64
 	steps(1, 4)
+	cfg.Hold, load.Production, load.Span = 0, 0, 0 // nothing was measured
+	steps(1, 4)
+	load.Span = time.Second
+	steps(1, 10.4)
 }
 
 func TestBudgetThresholds(t *testing.T) {
@@ -119,6 +123,7 @@ func TestBudgetThresholds(t *testing.T) {
 		return b.CPUs
 	}
 	near(t, "threshold 0", settled(0, Load{Capacity: 16, Pool: 16, Core: 2}), 2)
+	near(t, "a core is one CPU", settled(0, Load{Capacity: 16, Pool: 16, Core: 1}), 1)
 	near(t, "threshold 100", settled(100, Load{Capacity: 16, Pool: 16, Core: 2}), 16)
 	near(t, "a pool that is no multiple of cores", settled(100, Load{Capacity: 16, Pool: 15, Core: 2}), 15)
 	near(t, "every CPU is an LSE pod's", settled(65, Load{Capacity: 16, Pool: 0, Core: 2, Production: 16}), 0)

@@ -100,10 +100,7 @@ func (w *window) makeRoom(s span) {
 	if n < cap(w.cells) {
 		return
 	}
-	size := max(2*n, 8)
-	if most := int(min(uint64(s.length), 1<<20)); size > most && n < most {
-		size = most
-	}
+	size := min(max(2*n, 8), int(min(uint64(s.length), 1<<20))) // append makes more of it if a window ever needs it
 	w.cells = append(make([]uint32, 0, size), w.cells...)
 	w.uses = append(make([]float32, 0, size), w.uses...)
 	w.sorted = append(make([]float32, 0, size), w.sorted...)
