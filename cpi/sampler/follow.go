@@ -57,7 +57,7 @@ func (p *plan) places(n int) int {
 }
 
 // follow makes the counter follow those of the containers that run now who have a place.
-// why is the reason for one that has none.
+// why is the reason for one that has none, if that is not the plan.
 func (s *Sampler) follow(e *edge, p *plan) (why error) {
 	s.snapshot(e)
 	there := s.currentIDs(e)
@@ -73,7 +73,9 @@ func (s *Sampler) follow(e *edge, p *plan) (why error) {
 	for i := range list {
 		if id := list[i].ID; s.roles[id] == sample.NoPlace {
 			s.left[id] = left{there[id], sample.Unwatched}
-			why = &counter.FullError{ID: id, MaxGroups: most}
+			if most == s.o.Most {
+				why = &counter.FullError{ID: id, MaxGroups: most}
+			}
 		}
 	}
 	for id := range s.cgroupIDs {

@@ -804,17 +804,17 @@ func TestATestHasABudget(t *testing.T) {
 		<-windows
 		synctest.Wait()
 		m.upset(func(m *machine) { m.cost = 360 * time.Millisecond }) // 0.15 %
-		if w := <-windows; w.Step != Short || w.Testing || w.Length != 5*time.Second {
-			t.Fatalf("without a test: step %d, %v, %t", w.Step, w.Length, w.Testing)
+		if w := <-windows; w.Step != Short || w.Testing || w.Length != 5*time.Second || w.FollowErr != nil {
+			t.Fatalf("without a test: step %d, %v, %t, %v", w.Step, w.Length, w.Testing, w.FollowErr)
 		}
 		synctest.Wait()
 		asked = test
 		for range 2 * calmWindows {
 			w := <-windows
 			if !w.Testing || w.Length != 10*time.Second || w.Followed != 3 || w.of("39").Role != sample.AsVictim ||
-				w.of("7").Role != sample.AsSuspect {
-				t.Fatalf("with a test: step %d, %v, %d counted, %v and %v", w.Step, w.Length, w.Followed,
-					w.of("39").Role, w.of("7").Role)
+				w.of("7").Role != sample.AsSuspect || w.FollowErr != nil {
+				t.Fatalf("with a test: step %d, %v, %d counted, %v and %v, %v", w.Step, w.Length, w.Followed,
+					w.of("39").Role, w.of("7").Role, w.FollowErr)
 			}
 		}
 		synctest.Wait()
