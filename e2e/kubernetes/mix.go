@@ -110,7 +110,7 @@ func mix(ctx context.Context, b *bench) ([]figure, error) {
 	m.note("what became of the pods", "%v", m.became)
 	m.note("looks at the node", "%d with %d pairs compared; running pods in them: %v", m.umpire.looks, m.umpire.pairs,
 		m.saw)
-	if m.saw[mixClaim] < m.options.mix/10 || m.saw[mixPinned] < m.options.mix/10 || m.saw[mixLSR] < m.options.mix/10 {
+	if m.saw[mixClaim] < m.options.mix/20 || m.saw[mixPinned] < m.options.mix/20 || m.saw[mixLSR] < m.options.mix/20 {
 		return m.out, fmt.Errorf("seed %d: pods ran at looks %v; the proof shows too little", seed, m.saw)
 	}
 	return m.out, m.finish(ctx)
