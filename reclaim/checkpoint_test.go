@@ -527,6 +527,15 @@ func TestCheckpointsThatAreRefused(t *testing.T) {
 	}
 }
 
+// A window's numbers are written with no more digits than they have.
+func TestNumbersOfACheckpointAreShort(t *testing.T) {
+	l := begin(t, nil)
+	l.sample(batch("a", 4, 0.1))
+	if data, err := l.Checkpoint("node-a").Encode(); err != nil || !bytes.Contains(data, []byte(`[100,0.1]`)) {
+		t.Errorf("%s (%v)", data, err)
+	}
+}
+
 func TestSmallestAndLargestCheckpoint(t *testing.T) {
 	l := begin(t, nil)
 	l.sample()

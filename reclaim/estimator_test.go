@@ -384,6 +384,11 @@ func TestOfferIsBoundByTheThreshold(t *testing.T) {
 	if o := l.sample(append(pods, production("web", 0, 0.5))...); !o.Frozen {
 		t.Error("verdicts are not frozen with promises of which a tenth does not exist")
 	}
+	l.Room = 0.5
+	if o := l.sample(batch("a", 6, 0.05)); !o.Frozen {
+		t.Error("verdicts are not frozen with 6 CPUs promised, of which a tenth does not exist")
+	}
+	l.Room = 15.5
 	if o := l.sample(append(pods[:38:38], production("web", 0, 0.5))...); o.Frozen {
 		t.Error("verdicts are frozen although a tenth of the promises exists")
 	}

@@ -187,6 +187,30 @@ func TestRisesEndWithThePast(t *testing.T) {
 	}
 }
 
+// A rise at the same time of a day weighs more where that is asked for.
+func TestRisesOfTheSameTimeOfDay(t *testing.T) {
+	tuning := DefaultTuning()
+	tuning.OfDay, tuning.Uncalibrated = 1000, true
+	f := NewForecast(0.001, 5*time.Minute, tuning)
+	noon := append(append(repeated(144, 1), 9), repeated(143+144, 1)...) // up to the next day's noon
+	if got := observe(f, noon...); got < 9-1e-6 || got > 9.5 {
+		t.Errorf("at noon %v CPUs are foreseen, want 9 as the day before", got)
+	}
+	if got := observe(f, repeated(72, 1)...); got > 1.02 {
+		t.Errorf("in the evening %v CPUs are foreseen, want 1", got)
+	}
+}
+
+// A step of which less than half was measured is not learned.
+func TestStepsThatWereMeasuredInPart(t *testing.T) {
+	f := newForecast(0.01)
+	f.Observe(Production{At: 5 * time.Minute, Seconds: 150, Use: 2})
+	f.Observe(Production{At: 10 * time.Minute, Seconds: 149, Use: 3})
+	if got := f.Past().Spells; len(got) != 1 || len(got[0].Uses) != 1 || got[0].Uses[0] != 2 {
+		t.Errorf("learned are %v, want the first step only", got)
+	}
+}
+
 // Where even the most careful bound was exceeded too often, it is the forecast.
 func TestTheMostCarefulBound(t *testing.T) {
 	f := newForecast(0.01)
@@ -290,6 +314,7 @@ func TestExpectedIsNotBelowUse(t *testing.T) {
 	missing.Sampled = false
 	near(t, "production's use where a sample is missing, after 5 of 4", l.sample(missing).ProductionUse, 5)
 	l.sample(production("web", 4, 1))
+	near(t, "production's use between samples, after 1 of 4", l.event(production("web", 4, 0)).ProductionUse, 1)
 	near(t, "production's use where a sample is missing, after 1 of 4", l.sample(missing).ProductionUse, 4)
 }
 

@@ -208,14 +208,15 @@ func (w *window) percentile(percent float64, h hole) float64 {
 	if w.weight == 0 {
 		return float64(w.sorted[i])
 	}
-	// The cell in progress lies between two settled ones, or after the last.
-	switch {
-	case i < len(w.sorted) && w.sorted[i] <= w.mean:
-		return float64(w.sorted[i])
-	case i > 0 && w.sorted[i-1] > w.mean:
-		return float64(w.sorted[i-1])
+	// The cell in progress is one more among the settled ones.
+	v := w.mean
+	if i < len(w.sorted) {
+		v = min(v, w.sorted[i])
 	}
-	return float64(w.mean)
+	if i > 0 {
+		v = max(v, w.sorted[i-1])
+	}
+	return float64(v)
 }
 
 // atLeastUsed is the smallest use that percent of all samples do not exceed, where those that
