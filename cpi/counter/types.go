@@ -300,5 +300,6 @@ type FullError struct {
 }
 
 func (e *FullError) Error() string {
-	return fmt.Sprintf("cannot count %s: %d cgroups are followed, the maximum; raise MaxGroups (cpi.maxContainers)", e.ID, e.MaxGroups)
+	return fmt.Sprintf("cannot count %s: %d cgroups are followed, the maximum; raise MaxGroups (cpi.maxContainers)",
+		e.ID, e.MaxGroups)
 }
