@@ -62,7 +62,7 @@ func TestNeverBelowWhatPodsRequest(t *testing.T) {
 		n.Offer(-5)
 		after(2 * time.Second)
 		n.expect(t, "2000", "-", "")
-		if got := n.Published(); got.Offer != 0 || got.Bound != 2000 {
+		if got := n.Published(); got.Offer != 0 || got.Bound != 2000 || n.Published() != got {
 			t.Errorf("published is %+v", got)
 		}
 	})
