@@ -5,6 +5,7 @@
 //	go run ./e2e -suite e2e/scenarios     all files, simulate against machine
 //	    -driver systemd                   in guests with systemd, or both with -suite
 //	    -runtime crio                     with another runtime than containerd
+//	    -kernel trixie                    with Linux 6.12 in place of 6.1
 //
 // Invariant: standard output carries results only; progress goes to standard error.
 // Exit codes: 0 done, 1 the work failed, 2 the input is wrong or not realisable.
@@ -30,6 +31,7 @@ import (
 type options struct {
 	command.Flags
 	scenario, suite, runtime, dir string
+	kernel                        machine.Suite
 	keep, noDaemon, trace         bool
 	turn                          int // -1: the whole suite
 }
@@ -55,6 +57,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.scenario, "scenario", "", "play this `file`")
 	f.StringVar(&o.suite, "suite", "", "play all files of this `directory`, in simulate and on machines, and compare")
 	f.StringVar(&o.runtime, "runtime", string(machine.Containerd), "container `runtime`: "+machine.RuntimeNames())
+	o.kernel.Flag(f)
 	o.Flags.Add(f, command.Both, command.Alternate)
 	f.StringVar(&o.dir, "dir", "", "`directory` for the machine's console log (default: a temporary one)")
 	f.BoolVar(&o.keep, "keep", false, "leave the machine running afterwards and connect the terminal to its shell")
@@ -126,8 +129,8 @@ func runScenario(ctx context.Context, o *options, stdout, stderr io.Writer) erro
 
 func (o *options) bootOptions(g machine.Grid, d kubelet.Driver, stderr io.Writer) scenario.BootOptions {
 	return scenario.BootOptions{
-		Machine: machine.Options{Grid: g, Driver: d, Runtime: machine.Runtime(o.runtime), Cache: o.Cache, Dir: o.dir,
-			Progress: stderr},
+		Machine: machine.Options{Grid: g, Driver: d, Runtime: machine.Runtime(o.runtime), Suite: o.kernel,
+			Cache: o.Cache, Dir: o.dir, Progress: stderr},
 		Daemon: !o.noDaemon,
 	}
 }

@@ -3,6 +3,7 @@ package machine
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -40,6 +41,7 @@ func (b *builder) say(format string, args ...any) {
 type Kind struct {
 	Driver  kubelet.Driver
 	Runtime Runtime
+	Suite   Suite
 }
 
 // Build makes the cache complete for guests of a kind. Two runs at once wait for
@@ -72,7 +74,7 @@ func locked[T any](dir string, progress io.Writer, do func(*builder) (T, error))
 }
 
 func (b *builder) build(ctx context.Context, kind Kind) (*Assets, error) {
-	kernel, err := b.kernel(ctx)
+	kernel, err := b.kernelOf(ctx, kind.Suite)
 	if err != nil {
 		return nil, err
 	}
@@ -200,6 +202,20 @@ const (
 	Trixie   Suite = "trixie"   // 6.12
 )
 
+// Flag defines -kernel, which is Bookworm's unless it is given.
+func (s *Suite) Flag(f *flag.FlagSet) {
+	*s = Bookworm
+	f.Func("kernel", "boot the kernel of Debian's `suite`: bullseye (5.10), bookworm (6.1, the default) or trixie "+
+		"(6.12)",
+		func(text string) error {
+			if all := []Suite{Bullseye, Bookworm, Trixie}; !slices.Contains(all, Suite(text)) {
+				return fmt.Errorf("must be one of %v", all)
+			}
+			*s = Suite(text)
+			return nil
+		})
+}
+
 // kernelPackage matches the names of a suite's signed cloud kernels. What counts them up is the
 // only group.
 func kernelPackage(suite Suite, arch string) *regexp.Regexp {
@@ -247,6 +263,20 @@ func (b *builder) newestKernel(ctx context.Context, suite Suite, arch string) (s
 var modules = []string{"virtio_ring", "virtio", "virtio_pci_legacy_dev", "virtio_pci_modern_dev", "virtio_pci",
 	"virtio_console"}
 
+// modulesOf5x10 are those of 5.10, where virtio_pci is one module.
+var modulesOf5x10 = []string{"virtio_ring", "virtio", "virtio_pci", "virtio_console"}
+
+// kernelOf is a suite's kernel with the modules that are not built in. 6.12 has all built in.
+func (b *builder) kernelOf(ctx context.Context, suite Suite) (string, error) {
+	switch suite {
+	case Bookworm:
+		return b.kernel(ctx)
+	case Bullseye:
+		return b.foreignKernel(ctx, suite, AMD64, modulesOf5x10)
+	}
+	return b.foreignKernel(ctx, suite, AMD64, nil)
+}
+
 // kernel keeps using the one that is cached: asking apt takes longer than a boot
 // step and would make a run depend on the network.
 func (b *builder) kernel(ctx context.Context) (string, error) {
@@ -291,10 +321,13 @@ func (b *builder) unpackKernel(ctx context.Context, tmp, name string, modules []
 	return pickModules(tree, tmp, modules)
 }
 
-// foreignKernel is a kernel of another architecture or suite than the host's, without
-// modules. apt has lists of its own for it: those of the host stay as they are.
-func (b *builder) foreignKernel(ctx context.Context, suite Suite, arch string) (string, error) {
+// foreignKernel is a kernel of another architecture or suite than the host's. apt has lists of its own for it: those of
+// the host stay as they are.
+func (b *builder) foreignKernel(ctx context.Context, suite Suite, arch string, modules []string) (string, error) {
 	prefix := arch + "-"
+	if len(modules) > 0 {
+		prefix = "modules-" + prefix
+	}
 	if suite != Bookworm {
 		prefix += string(suite) + "-"
 	}
@@ -330,7 +363,7 @@ func (b *builder) foreignKernel(ctx context.Context, suite Suite, arch string) (
 	if err != nil {
 		return "", err
 	}
-	return b.once(prefix+name, func(tmp string) error { return b.unpackKernel(ctx, tmp, name, nil) })
+	return b.once(prefix+name, func(tmp string) error { return b.unpackKernel(ctx, tmp, name, modules) })
 }
 
 // source is a line for apt that names a suite at the mirror which the host has its own from.

@@ -45,7 +45,7 @@ func (g Bare) Run(ctx context.Context, out io.Writer) error {
 		if g.Arch == AMD64 && suite == Bookworm {
 			return b.kernel(ctx)
 		}
-		return b.foreignKernel(ctx, suite, g.Arch)
+		return b.foreignKernel(ctx, suite, g.Arch, nil)
 	})
 	if err != nil {
 		return err

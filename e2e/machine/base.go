@@ -33,6 +33,9 @@ func (b *builder) base(kind Kind, p parts) (string, error) {
 		return "", err
 	}
 	prefix := fmt.Sprintf("base-%s-%s-", kind.Runtime, kind.Driver)
+	if kind.Suite != Bookworm {
+		prefix = string(kind.Suite) + "-" + prefix
+	}
 	sum := sha256.Sum256(data)
 	name := filepath.Join(b.dir, fmt.Sprintf("%s%x.cpio", prefix, sum[:8]))
 	if info, err := os.Stat(name); err == nil && info.Size() == int64(len(data)) {
@@ -92,7 +95,10 @@ func baseFiles(driver kubelet.Driver, p parts) ([]tarFile, error) {
 		from["usr/lib/libseccomp.so.2"] = filepath.Join(p.tree, "usr/lib/x86_64-linux-gnu/libseccomp.so.2")
 	}
 	for _, m := range modules {
-		from[moduleDir+"/"+m+".ko"] = filepath.Join(p.kernel, m+".ko")
+		file := filepath.Join(p.kernel, m+".ko")
+		if _, err := os.Stat(file); err == nil { // what is missing is built in
+			from[moduleDir+"/"+m+".ko"] = file
+		}
 	}
 	names := make([]string, 0, len(from))
 	for n := range from {

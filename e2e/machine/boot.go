@@ -2,6 +2,7 @@ package machine
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type Options struct {
 	Grid      Grid
 	Driver    kubelet.Driver    // of cgroups; empty: Cgroupfs. Systemd makes a guest with systemd as its init
 	Runtime   Runtime           // empty: Containerd
+	Suite     Suite             // whose kernel it is; empty: Bookworm
 	Cache     string            // where the parts are kept between runs
 	Dir       string            // where this run writes its console log and sockets; empty: a temporary one
 	Agent     string            // path of the agent's binary; empty: it is built
@@ -87,7 +89,10 @@ func Boot(ctx context.Context, o Options) (*Machine, error) {
 	if o.Runtime == "" {
 		o.Runtime = Containerd
 	}
-	assets, err := Build(ctx, o.Cache, Kind{o.Driver, o.Runtime}, o.Progress)
+	if o.Suite = cmp.Or(o.Suite, Bookworm); o.Suite != Bookworm && o.Network {
+		return nil, fmt.Errorf("a machine with the kernel of %s has no network: its modules are bookworm's", o.Suite)
+	}
+	assets, err := Build(ctx, o.Cache, Kind{o.Driver, o.Runtime, o.Suite}, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +199,7 @@ func boot(ctx context.Context, o Options, assets *Assets, limit time.Duration) (
 	if err := writeInitrd(initrd, assets.Base, o); err != nil {
 		return nil, err
 	}
-	m.say("boot %s, %s, %s", o.Grid, o.Runtime, o.Driver)
+	m.say("boot %s, %s, %s, %s", o.Grid, o.Runtime, o.Driver, o.Suite)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := m.launch(ctx, o, assets.Kernel, initrd); err != nil {

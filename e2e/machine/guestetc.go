@@ -131,7 +131,7 @@ exec chroot . /usr/bin/busybox sh /rc
 
 // kernelFiles mounts what both kinds of guests need before their init runs and
 // loads the modules of the agent's port. Moving a process between cgroups waits
-// for every CPU without favordynmods, which is long under emulation.
+// for every CPU without favordynmods, which is long under emulation; 5.10 lacks it.
 //
 // The kernel rewrites its scheduler's code when a node's first quota comes, and
 // QEMU 7.2 with a thread for every CPU may go on with the code of that moment for
@@ -141,12 +141,12 @@ var kernelFiles = `export PATH=/usr/bin:/usr/sbin
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
-mount -t cgroup2 -o favordynmods cgroup2 /sys/fs/cgroup
+mount -t cgroup2 -o favordynmods cgroup2 /sys/fs/cgroup || mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t bpf bpf /sys/fs/bpf
 mount -t debugfs debugfs /sys/kernel/debug
 mount -t tracefs tracefs /sys/kernel/tracing
 for m in ` + strings.Join(modules, " ") + `; do
-    busybox insmod /` + moduleDir + `/$m.ko
+    test ! -e /` + moduleDir + `/$m.ko || busybox insmod /` + moduleDir + `/$m.ko
 done
 echo +cpu > /sys/fs/cgroup/cgroup.subtree_control
 mkdir /sys/fs/cgroup/quota

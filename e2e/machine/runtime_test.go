@@ -21,7 +21,7 @@ func TestRuntimesAreConfigured(t *testing.T) {
 	}
 	for _, r := range Runtimes() {
 		for _, d := range kubelet.Drivers() {
-			config := guestEtc(Kind{d, r})[files[r]]
+			config := guestEtc(Kind{d, r, Bookworm})[files[r]]
 			for _, line := range []string{want[r][d], Image, "plugin_request_timeout"} {
 				if !strings.Contains(config, line) {
 					t.Errorf("%s, %s: no %s in\n%s", r, d, line, config)
@@ -29,7 +29,7 @@ func TestRuntimesAreConfigured(t *testing.T) {
 			}
 		}
 	}
-	if got := guestEtc(Kind{kubelet.Systemd, CRIO})["etc/containerd/config.toml"]; got != "" {
+	if got := guestEtc(Kind{kubelet.Systemd, CRIO, Bookworm})["etc/containerd/config.toml"]; got != "" {
 		t.Errorf("a guest with CRI-O has a configuration of containerd:\n%s", got)
 	}
 }
@@ -39,11 +39,11 @@ func TestContainersAreWhereTheRuntimePutsThem(t *testing.T) {
 	const folder = "/kubepods/burstable/pod1/"
 	const slice = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/"
 	for kind, want := range map[Kind]string{
-		{kubelet.Cgroupfs, Containerd}: folder + "abc", {kubelet.Systemd, Containerd}: slice +
+		{kubelet.Cgroupfs, Containerd, ""}: folder + "abc", {kubelet.Systemd, Containerd, ""}: slice +
 			"cri-containerd-abc.scope",
-		{kubelet.Cgroupfs, Containerd17}: folder + "abc", {kubelet.Systemd, Containerd17}: slice +
+		{kubelet.Cgroupfs, Containerd17, ""}: folder + "abc", {kubelet.Systemd, Containerd17, ""}: slice +
 			"cri-containerd-abc.scope",
-		{kubelet.Cgroupfs, CRIO}: folder + "crio-abc", {kubelet.Systemd, CRIO}: slice + "crio-abc.scope",
+		{kubelet.Cgroupfs, CRIO, ""}: folder + "crio-abc", {kubelet.Systemd, CRIO, ""}: slice + "crio-abc.scope",
 	} {
 		m := &Machine{Driver: kind.Driver, Runtime: kind.Runtime}
 		if got := m.ContainerPath(pod, "abc"); got != want {

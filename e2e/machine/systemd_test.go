@@ -51,7 +51,7 @@ func TestRootTreeArchive(t *testing.T) {
 // A directory in a later archive replaces a link of an earlier one, and with lib
 // the whole of Debian's userland would be gone.
 func TestBaseLeavesTheRootTreesLinks(t *testing.T) {
-	data, err := baseArchive(Kind{kubelet.Systemd, CRIO}, unitLinks())
+	data, err := baseArchive(Kind{kubelet.Systemd, CRIO, Bookworm}, unitLinks())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestGuestsOfBothDrivers(t *testing.T) {
 		kubelet.Cgroupfs: "exec /usr/bin/init",
 		kubelet.Systemd:  "exec /usr/lib/systemd/systemd",
 	} {
-		etc := guestEtc(Kind{driver, Containerd})
+		etc := guestEtc(Kind{driver, Containerd, Bookworm})
 		if got := rcScript(driver, false); !strings.HasSuffix(got, init+"\n") {
 			t.Errorf("%s: the start ends otherwise than with %s", driver, init)
 		}

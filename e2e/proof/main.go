@@ -4,6 +4,7 @@
 //
 //	go run ./e2e/proof                       everything, with the cgroupfs driver
 //	go run ./e2e/proof -only window,hotplug  two of them
+//	    -kernel bullseye                     with Linux 5.10 in place of 6.1
 //
 // It prints a line per proof with what was measured. Exit code 1: one failed.
 //
@@ -26,6 +27,7 @@ import (
 type options struct {
 	command.Flags
 	only    string
+	kernel  machine.Suite
 	minutes float64
 	trace   bool
 	// unlessNoisy lets interference hold where its host lost too much of its CPUs.
@@ -70,6 +72,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("proof", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.only, "only", "", "run these `proofs` only, by name, with commas between")
+	o.kernel.Flag(f)
 	o.Flags.Add(f)
 	f.Float64Var(&o.minutes, "minutes", 3, "how long owners come and go before the sampler")
 	f.BoolVar(&o.unlessNoisy, "unless-noisy", false,

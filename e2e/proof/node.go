@@ -80,7 +80,7 @@ func bootOf(ctx context.Context, o *options, stderr io.Writer, m machine.Options
 	if err != nil {
 		return nil, err
 	}
-	m.Grid, m.Driver, m.Cache, m.Progress = grid, kubelet.Driver(o.Driver), o.Cache, stderr
+	m.Grid, m.Driver, m.Suite, m.Cache, m.Progress = grid, kubelet.Driver(o.Driver), o.kernel, o.Cache, stderr
 	files := map[string]string{strings.TrimPrefix(samplerPath, "/"): bin}
 	maps.Copy(files, m.Files)
 	m.Files = files
