@@ -138,6 +138,11 @@ test-counters: ## how exact counting is, in virtual machines: against the kernel
 	@hack/setup qemu-system-x86 qemu-system-arm
 	$(GO) run ./e2e/counters -write docs/evidence/counting.md
 
+.PHONY: test-arm64
+test-arm64: ## the tests of the core, which play all scenarios on paper, on an emulated arm64 machine with Linux 6.1: ten minutes
+	@hack/setup qemu-system-x86 qemu-system-arm
+	$(GO) run ./e2e/counters -only core-arm64
+
 .PHONY: try-kernels
 try-kernels: ## the table of kernels alone: what counting can do on Linux 5.10, 6.1, 6.12 and the host's, without the tests
 	@hack/setup qemu-system-x86

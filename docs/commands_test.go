@@ -196,6 +196,7 @@ var byHand = map[string]string{
 	"e2e-kubernetes":      "test has the quick proofs",
 	"test-counters":       "takes an emulated arm64; test has x86",
 	"try-kernels":         "part of test-counters",
+	"test-arm64":          "takes an emulated arm64; go test runs the same tests",
 	"test-experiment":     "needs a host that nobody loads; test-interference plays the same circle",
 	"test-proof":          "test has the quick proofs",
 	"release":             "release-smoke makes two",

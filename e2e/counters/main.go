@@ -1,7 +1,7 @@
 // Command counters measures in virtual machines how exact counting is: on x86 the
 // tests of cpi/counter against the kernel's own account, on arm64, whose emulated
 // performance monitoring unit counts real instructions and cycles, programs of
-// known length. `make e2e` calls it.
+// known length. On arm64 it also plays the scenarios of the core. `make e2e` calls it.
 package main
 
 import (
@@ -23,7 +23,8 @@ import (
 )
 
 func main() {
-	only := flag.String("only", "", "x86-5.10, x86, x86-6.12, host, isolated, arm64, or several of them; empty: all")
+	only := flag.String("only", "", "x86-5.10, x86, x86-6.12, host, isolated, arm64, core-arm64, or several of them; "+
+		"empty: all")
 	tries := flag.Bool("tries", false, "only try what the kernels can do, for the table: no tests")
 	page := flag.String("write", "", "a page that gets the table of kernels, such as docs/evidence/counting.md")
 	cache := flag.String("cache", ".cache/e2e", "where kernels are kept")
@@ -40,6 +41,7 @@ func main() {
 		{"host", "", 0, "", onHost},
 		{"isolated", "amd64", 2, machine.Bookworm, onIsolated},
 		{"arm64", "arm64", 1, machine.Bookworm, onARM64},
+		{"core-arm64", "arm64", 2, machine.Bookworm, onCore},
 	} {
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), g.name) {
 			continue
@@ -107,8 +109,8 @@ func (r *run) boot(ctx context.Context, files map[string]string, args ...string)
 	if r.show != nil {
 		out = io.MultiWriter(r.console, r.show)
 	}
-	bare := machine.Bare{Arch: r.arch, Suite: r.suite, CPUs: r.cpus, Cache: r.cache, Init: init, Args: args,
-		Files: files, Kernel: r.kernel, Progress: os.Stderr}
+	bare := machine.Bare{Arch: r.arch, Suite: r.suite, CPUs: r.cpus, NoPMU: r.cpus > 1, Cache: r.cache, Init: init,
+		Args: args, Files: files, Kernel: r.kernel, Progress: os.Stderr}
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return bare.Run(within, out)

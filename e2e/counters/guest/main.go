@@ -6,6 +6,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +55,8 @@ func perform(args []string) error {
 		return errors.Join(countInstructions(), checkPMU())
 	case len(args) == 1 && args[0] == report.Tries:
 		return tryAll()
+	case len(args) == 1 && args[0] == report.Core:
+		return runCore()
 	case len(args) == 2 && args[0] == report.Tests:
 		return errors.Join(tryAll(), runTests(args[1]))
 	}
@@ -79,6 +82,24 @@ func runTests(which string) error {
 	cmd.Env = append(os.Environ(), "PATH=/bin", "TMPDIR=/tmp", "QUIETCORE_CI=1", "QUIETCORE_HOTPLUG=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
 	return cmd.Run()
+}
+
+// runCore runs the tests of the packages that it has, each where its files are.
+func runCore() error {
+	var failed error
+	err := filepath.WalkDir("/"+report.CoreTree, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != report.CoreTest {
+			return err
+		}
+		cmd := exec.Command(path, "-test.v", "-test.short", "-test.timeout=20m")
+		cmd.Dir, cmd.Env = filepath.Dir(path), append(os.Environ(), "TMPDIR=/tmp")
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
+		if err := cmd.Run(); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", path, err))
+		}
+		return nil
+	})
+	return errors.Join(failed, err)
 }
 
 // checkPMU runs `make pmu-check`'s program to its end. What the emulated unit counts

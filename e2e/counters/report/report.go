@@ -15,6 +15,14 @@ const (
 	Instructions = "instructions" // programs of known length, counted
 	Tests        = "tests"        // the tests of cpi/counter, and the tries
 	Tries        = "tries"        // what counting can do on the kernel
+	Core         = "core"         // the tests of the packages below CoreTree
+)
+
+// CoreTree is where a guest has this repository as far as those tests read it, with a program CoreTest
+// in the folder of each package.
+const (
+	CoreTree = "src"
+	CoreTest = "package.test"
 )
 
 // Idle is the case of a CPU that waits.
