@@ -263,6 +263,12 @@ func TestSpecsOfTheHubsPrometheus(t *testing.T) {
 			t.Errorf("%s: %q is mounted, want %q", name, mounts, c.mounts)
 		}
 	}
+	_, err := Render(chartDir, Release{Name: "quietcore", Namespace: namespace, Kubernetes: "1.36.0", Kinds: monitoring,
+		Values: parseValues(t, "{"+ruled+
+			", hub: {prometheus: {url: 'http://p', ca: {secretName: s, configMapName: c}}}}")})
+	if err == nil || !strings.Contains(err.Error(), "come from one of them") {
+		t.Errorf("certificates of two objects: %v", err)
+	}
 	// The kinds of an operator are not there, and so nobody loads the rules.
 	if got, mounts := asks(ruled+", "+hub, nil); got.CPI.Specs.Prometheus.URL != "" || mounts != nil {
 		t.Errorf("without PrometheusRule it asks %q", got.CPI.Specs.Prometheus.URL)

@@ -160,7 +160,7 @@ the hub's, if that knows one cluster and the chart gives it the rules. keys are 
 {{- $counting := ne (toString (dig "cpi" "mode" "observe" .Values.config)) "off" -}}
 {{- if and $ruled $counting (not (or (hasKey $said "url") $said.tokenFile $said.caFile)) (not $hub.matchers) (not (has $hub.url (list "" "none"))) -}}
 {{- $_ := set $keys "url" $hub.url -}}
-{{- $from = $hub -}}
+{{- $from = include "quietcore.hub.prometheus" . | fromYaml -}}
 {{- end -}}
 {{- if $from.token.secretName -}}{{- $_ := set $keys "tokenFile" "/etc/quietcore-prometheus/token" -}}{{- end -}}
 {{- if or $from.ca.secretName $from.ca.configMapName -}}{{- $_ := set $keys "caFile" "/etc/quietcore-prometheus/ca.crt" -}}{{- end -}}
