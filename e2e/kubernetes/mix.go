@@ -41,6 +41,9 @@ const mixPods = 10
 // before it tries again what was refused while the daemon was away.
 const mixLimit = 8 * time.Minute
 
+// mixHeals is more than the minute between kubelet's looks for sandboxes of pods that have ended.
+const mixHeals = 100 * time.Second
+
 // mixPhase is a part of the proof, with a configuration of kubelet and of the daemon.
 type mixPhase struct {
 	kubelet map[string]any
@@ -58,6 +61,7 @@ type mixed struct {
 	made   int            // pods
 	did    map[string]int // operations, by kind
 	became map[string]int // pods, by what became of them
+	away   bool           // the daemon is dead
 	saw    map[string]int // looks at a pod of a kind that ran
 }
 
@@ -70,6 +74,7 @@ type mixPod struct {
 	resized    bool
 	ran        bool
 	going      bool         // it was deleted
+	unasked    bool         // it was created while no daemon could refuse it
 	seen       *cluster.Pod // as it runs
 }
 
@@ -235,7 +240,11 @@ func (m *mixed) disturb(ctx context.Context) (back func(context.Context) error, 
 	switch m.rng.IntN(12) {
 	case 0, 1:
 		m.did["daemon killed"]++
-		return func(ctx context.Context) error { return m.startDaemonOn(ctx, m.node, m.daemon) }, m.killDaemon(ctx)
+		m.away = true
+		return func(ctx context.Context) error {
+			m.away = false
+			return m.startDaemonOn(ctx, m.node, m.daemon)
+		}, m.killDaemon(ctx)
 	case 2:
 		m.did["kubelet restarted"]++
 		signal := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[m.rng.IntN(2)]
@@ -282,7 +291,7 @@ func (m *mixed) operate(ctx context.Context, touched map[string]bool) error {
 func (m *mixed) invent() *mixPod {
 	m.made++
 	p := &mixPod{name: fmt.Sprintf("mix-%d", m.made), kind: mixKinds[m.rng.IntN(len(mixKinds))],
-		cpus: 1 + m.rng.IntN(2), containers: 1}
+		cpus: 1 + m.rng.IntN(2), containers: 1, unasked: m.away}
 	if p.kind == mixClaim {
 		p.containers = 1 + m.rng.IntN(3)
 	}
@@ -412,9 +421,44 @@ func (m *mixed) decided(ctx context.Context, p *mixPod, now *cluster.Pod) error 
 	return errors.Join(waiting, err)
 }
 
+// healed waits until no pod waits for CPUs of its own: kubelet gives those of a pod that ended to the next one before
+// its sandbox is gone. Too many pods may have started while the daemon was dead; who waits for longer is deleted.
+func (m *mixed) healed(ctx context.Context) (*control.Status, error) {
+	var status *control.Status
+	waits := cluster.Until(ctx, mixHeals, func(ctx context.Context) error {
+		now, err := m.settle(ctx)
+		if err != nil {
+			return err
+		}
+		if status = now; len(now.Waiting) > 0 {
+			return fmt.Errorf("pods wait for CPUs: %+v", now.Waiting)
+		}
+		return nil
+	})
+	if waits == nil {
+		return status, nil
+	}
+	if status == nil {
+		return nil, waits
+	}
+	for i := range status.Waiting {
+		p := m.pods[status.Waiting[i].Pod]
+		if p == nil || !p.unasked {
+			return nil, fmt.Errorf("%w; the daemon was there when they were created", waits)
+		}
+		if err := m.end(ctx, p, "waited for CPUs"); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.decide(ctx); err != nil {
+		return nil, err
+	}
+	return m.settle(ctx)
+}
+
 // check looks at the node between two rounds.
 func (m *mixed) check(ctx context.Context) error {
-	status, err := m.settle(ctx)
+	status, err := m.healed(ctx)
 	if err != nil {
 		return err
 	}
