@@ -352,14 +352,18 @@ func (p *counting) Health() map[string]string {
 	return map[string]string{metrics.FeatureCPI: sentences(p.why(), p.whyWide()), metrics.FeatureSpecs: p.whyNoSpecs()}
 }
 
-// why is what does not work, "" that everything does.
+// why is what does not work, "" that everything does, or that nobody asked for it.
 func (p *counting) why() string {
+	if p.cfg.Mode == config.CPIOff {
+		return ""
+	}
 	if text := p.failure.Load(); text != nil {
 		return *text
 	}
 	c := p.counts.Load()
 	if c == nil {
-		return "" // not open yet
+		// Not yet is no less missing: a policy that is taken over meanwhile is not to blame for what is found then.
+		return "the counters are being opened"
 	}
 	return c.why(c.sampler.State())
 }
@@ -369,9 +373,6 @@ func (p *counting) report() control.Performance {
 	out := control.Performance{CPI: control.CPI{Mode: string(p.cfg.Mode), Why: p.why(), Specs: p.whyNoSpecs()}}
 	c := p.counts.Load()
 	if c == nil {
-		if p.cfg.Mode != config.CPIOff && out.CPI.Why == "" {
-			out.CPI.Why = "the counters are being opened"
-		}
 		return out
 	}
 	s := &out.CPI

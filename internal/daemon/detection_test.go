@@ -169,3 +169,16 @@ func TestWhereIncidentsAreKept(t *testing.T) {
 		}
 	}
 }
+
+// A policy that is taken over while the counters are being opened is not blamed for what they lack.
+func TestCountersThatAreNotOpenYetAreMissing(t *testing.T) {
+	p, _ := testCounting(t)
+	const want = "the counters are being opened"
+	if why := p.Health()[metrics.FeatureCPI]; why != want || p.report().CPI.Why != want {
+		t.Errorf("health says %q, the report %q", why, p.report().CPI.Why)
+	}
+	p.cfg.Mode = config.CPIOff
+	if why := p.Health()[metrics.FeatureCPI]; why != "" || p.report().CPI.Why != "" {
+		t.Errorf("off, health says %q, the report %q", why, p.report().CPI.Why)
+	}
+}
