@@ -104,7 +104,7 @@ func gather(t *testing.T, n int, spread time.Duration) *many {
 		m.real = append(m.real, d)
 		running(t, m.Plane, &d.simulated, ip)
 	}
-	m.within(10*time.Minute, "all nodes know that there is no policy", func() bool {
+	m.within("all nodes know that there is no policy", func() bool {
 		return m.are(rollout.File) == n+realDaemons
 	})
 	var heap runtime.MemStats
@@ -138,7 +138,7 @@ func (m *many) rolls(places int) {
 	began, most, all := time.Now(), 0, len(m.simulated)+len(m.real)
 	m.Create(agent.PoliciesPath, fmt.Sprintf(`{apiVersion: quietcore.dev/v1alpha1, kind: QuietcorePolicy,
 metadata: {name: p}, spec: {rollout: {maxUnavailable: %d, settleFor: 1s}, config: {memory: %s}}}`, places, works))
-	m.within(20*time.Minute, "the policy is on all nodes", func() bool {
+	m.within("the policy is on all nodes", func() bool {
 		most = max(most, m.turns())
 		return m.are(rollout.Current) == all
 	})
@@ -323,18 +323,29 @@ func (m *many) turns() int {
 	return len(list.Items)
 }
 
-// within is Within with more time.
-func (m *many) within(limit time.Duration, what string, so func() bool) {
+// within is Within with ten seconds for each node.
+func (m *many) within(what string, so func() bool) {
 	m.t.Helper()
+	limit := time.Duration(len(m.simulated)+len(m.real)) * 10 * time.Second
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.After(limit); !so(); {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			m.t.Fatalf("not so after %s: %s", limit, what)
+			m.t.Fatalf("not so after %s: %s: %s", limit, what, m.states())
 		}
 	}
+}
+
+// states is what the nodes say of their policy, those that say the same together.
+func (m *many) states() string {
+	by := map[string][]string{}
+	for node, p := range m.followed() {
+		what := fmt.Sprintf("%s, revision %d, %s", p.State, p.AppliedRevision, p.Why)
+		by[what] = append(by[what], node)
+	}
+	return fmt.Sprint(by)
 }
 
 // ours is what the API server is asked for by daemons and those who ask them, and not by itself.
