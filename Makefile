@@ -153,6 +153,13 @@ e2e-runtimes: setup-vm ## every scenario on containerd 1.7 and on CRI-O, which a
 	$(GO) run ./e2e -suite e2e/scenarios -runtime containerd-1.7 -driver alternate
 	$(GO) run ./e2e -suite e2e/scenarios -runtime crio -driver alternate
 
+.PHONY: e2e-kernels
+e2e-kernels: setup-vm ## every scenario and the quick proofs on Linux 5.10 and on 6.12, with systemd: 45 minutes
+	$(GO) run ./e2e -suite e2e/scenarios -driver systemd -kernel bullseye
+	$(GO) run ./e2e/proof -driver systemd -kernel bullseye -only drift,crash,uninstall,doctor
+	$(GO) run ./e2e -suite e2e/scenarios -driver systemd -kernel trixie
+	$(GO) run ./e2e/proof -driver systemd -kernel trixie -only drift,crash,uninstall,doctor
+
 .PHONY: e2e-kubernetes
 e2e-kubernetes: setup-vm ## the proofs on a real Kubernetes node: the control plane here, kubelet in a virtual machine; builds Kubernetes first
 	$(GO) run ./e2e/kubernetes -driver systemd

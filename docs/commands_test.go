@@ -193,6 +193,7 @@ var byHand = map[string]string{
 	"campaign":            "plays tests again and writes a page; hack/campaign tests that what it names exists",
 	"e2e":                 "takes hours",
 	"e2e-runtimes":        "takes an hour and more",
+	"e2e-kernels":         "takes the better part of an hour; test has the same on Linux 6.1",
 	"e2e-kubernetes":      "test has the quick proofs",
 	"test-counters":       "takes an emulated arm64; test has x86",
 	"try-kernels":         "part of test-counters",
