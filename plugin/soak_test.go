@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"reflect"
 	"runtime"
@@ -12,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quietcore/quietcore/internal/soak"
 	sim "github.com/quietcore/quietcore/internal/world"
 )
 
@@ -20,13 +20,6 @@ var (
 	soakPods  = flag.Int("soak.pods", 300, "how many pods come and go at least")
 	soakSeed  = flag.Uint64("soak.seed", 0, "of the long life; 0: a new one")
 )
-
-// soaked is what a daemon has while nothing runs on its node.
-type soaked struct {
-	what string
-	more float64 // by which it may grow over the whole run: what is bounded comes and goes
-	of   []float64
-}
 
 // TestSoak: pods come and go with every feature on while everything goes wrong. Whenever the node is empty the daemon
 // has as much as before: entries of what it remembers, bytes on disk and in memory, goroutines and descriptors.
@@ -42,27 +35,27 @@ func TestSoak(t *testing.T) {
 	cfg.Faults = slices.DeleteFunc(cfg.Faults, func(f sim.Fault) bool { return f == sim.Kills })
 	var shell *simulated
 	var pods []float64
-	entries, saved := soaked{what: "entries", more: 1000}, soaked{what: "bytes of state", more: 64}
-	routines, files := soaked{what: "goroutines", more: 2}, soaked{what: "descriptors", more: 2}
-	heap := soaked{what: "bytes in use", more: 1 << 20}
+	entries, saved := soak.Series{What: "entries", More: 1000}, soak.Series{What: "bytes of state", More: 64}
+	routines, files := soak.Series{What: "goroutines", More: 2}, soak.Series{What: "descriptors", More: 2}
+	heap := soak.Series{What: "bytes in use", More: 1 << 20}
 	begun, told := time.Now(), time.Now()
 	cfg.Rest = func(r sim.Rest) bool {
 		pods = append(pods, float64(r.Pods))
-		entries.add(entriesOf(shell.life.core))
-		saved.add(r.Saved)
-		routines.add(runtime.NumGoroutine())
-		files.add(descriptors(t))
+		entries.Add(float64(entriesOf(shell.life.core)))
+		saved.Add(float64(r.Saved))
+		routines.Add(float64(runtime.NumGoroutine()))
+		files.Add(float64(descriptors(t)))
 		runtime.GC()
 		runtime.GC()
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
-		heap.add(int(m.HeapAlloc))
+		heap.Add(float64(m.HeapAlloc))
 		if time.Since(told) > time.Minute {
 			told = time.Now()
-			fmt.Printf("%d pods after %s: %s, %s, %s\n", r.Pods, time.Since(begun).Round(time.Second), entries.now(),
-				saved.now(), heap.now())
+			fmt.Printf("%d pods after %s: %s, %s, %s\n", r.Pods, time.Since(begun).Round(time.Second), &entries,
+				&saved, &heap)
 		}
-		return r.Pods < *soakPods || time.Since(begun).Hours() < *soakHours || len(pods) < leastRests
+		return r.Pods < *soakPods || time.Since(begun).Hours() < *soakHours || len(pods) < soak.Least
 	}
 	r := sim.Play(cfg, func(w *sim.World) sim.Shell {
 		shell = &simulated{w: w, now: sim.Begin()}
@@ -75,48 +68,14 @@ func TestSoak(t *testing.T) {
 		t.Fatal(r.Violation)
 	}
 	t.Logf("%.0f pods, %d times empty", pods[len(pods)-1], len(pods))
-	for _, s := range []*soaked{&entries, &saved, &routines, &files, &heap} {
-		slope, first := s.slope(pods)
-		rise := slope * (pods[len(pods)-1] - pods[0])
-		t.Logf("%s: %.0f at first, %.0f in the end, slope %.3g a pod", s.what, first, s.of[len(s.of)-1], slope)
-		if rise > s.more {
-			t.Errorf("%s grow by %.0f in all, %.0f at first", s.what, rise, first)
+	for _, s := range []*soak.Series{&entries, &saved, &routines, &files, &heap} {
+		trend, err := s.Judge(pods)
+		if trend != nil {
+			t.Logf("%s: %s", s.What, trend)
 		}
-	}
-}
-
-// leastRests tell a slope.
-const leastRests = 24
-
-func (s *soaked) add(n int) { s.of = append(s.of, float64(n)) }
-
-func (s *soaked) now() string { return fmt.Sprintf("%.0f %s", s.of[len(s.of)-1], s.what) }
-
-// slope is the median of the slopes between any two of at most 200 rests (Theil, Sen), without the first fifth, in
-// which caches fill; first is what was there then.
-func (s *soaked) slope(x []float64) (slope, first float64) {
-	from := len(x) / 5
-	step := max((len(x)-from)/200, 1)
-	var all []float64
-	for i := from; i < len(x); i += step {
-		for j := i + step; j < len(x); j += step {
-			all = append(all, (s.of[j]-s.of[i])/(x[j]-x[i]))
+		if err != nil {
+			t.Error(err)
 		}
-	}
-	slices.Sort(all)
-	return all[len(all)/2], s.of[from]
-}
-
-func TestSlope(t *testing.T) {
-	var x, flat, leaks []float64
-	for i := range 40 {
-		x, flat, leaks = append(x, float64(10*i)), append(flat, 5+float64(i%3)), append(leaks, 7+float64(i/2))
-	}
-	if slope, first := (&soaked{of: flat}).slope(x); math.Abs(slope) > 0.005 || first != 7 {
-		t.Errorf("flat: %v from %v on", slope, first)
-	}
-	if slope, _ := (&soaked{of: leaks}).slope(x); math.Abs(slope-0.05) > 0.005 {
-		t.Errorf("one in twenty: %v", slope)
 	}
 }
 

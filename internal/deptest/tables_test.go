@@ -103,6 +103,7 @@ var mayImport = map[string]string{
 	"internal/script": "cpuallocator cpuset internal/config internal/render internal/strict internal/topodoc policy " +
 		"topology",
 	"internal/serve":        "",
+	"internal/soak":         "",
 	"internal/startuptaint": "internal/kube",
 	"internal/state":        "cpuset policy",
 	"internal/strict":       "",
