@@ -9,6 +9,7 @@
 //	sampler refuse             an NRI plugin that refuses containers by annotation
 //	sampler starve PID         leaves a process no free file descriptor, and says what its limit was
 //	sampler feed PID LIMIT     gives it that many
+//	sampler held PID           how many descriptors and entries of BPF maps a process has
 //	sampler get URL            what an HTTP server of the guest answers
 //	sampler fault CGROUP DUTY  a load: page faults at a fixed rate
 //	sampler spin CGROUP LOAD   a load: "THREADS ON [OFF]" busy threads, on and off
@@ -41,7 +42,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("say window, picture, watch, spread, hotplug, refuse, starve, feed, get, fault or spin")
+		return errors.New("say window, picture, watch, spread, hotplug, refuse, starve, feed, held, get, fault or spin")
 	}
 	argument := ""
 	if len(args) > 1 {
@@ -69,6 +70,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return errors.New("feed wants a process and a limit")
 		}
 		return feed(argument, args[2])
+	case "held":
+		result, err = held("/proc/" + argument)
 	case "get":
 		return get(ctx, argument, out)
 	case "fault", "spin":
