@@ -172,6 +172,10 @@ e2e-random: setup-vm ## 500 random pods, PODS=, come and go on two nodes with re
 e2e-mix: setup-vm ## 1,000 random operations, OPERATIONS=, SEED= repeats one, on pods by annotation, pods that kubelet pins and claims, with deaths of daemon and kubelet: nobody shares a CPU, nothing is left; hours
 	$(GO) run ./e2e/kubernetes -driver systemd -only mix -operations $(or $(OPERATIONS),1000) $(if $(SEED),-seed $(SEED))
 
+.PHONY: e2e-soak
+e2e-soak: setup-vm ## 1,000 real pods, PODS=, SEED= repeats them, come and go in waves on a node with a real kubelet: what the daemon holds when the node is empty does not grow; two hours
+	$(GO) run ./e2e/kubernetes -driver systemd -only soak -soak $(or $(PODS),1000) $(if $(SEED),-seed $(SEED))
+
 .PHONY: e2e-scheduler
 e2e-scheduler: setup-vm ## the chart installed with its scheduler: a leader, a pod bound by one write, the other replica after the loss of the first, no right missing; builds its image first: six minutes
 	$(GO) run ./e2e/kubernetes -driver systemd -pods 2 -only scheduler-chart

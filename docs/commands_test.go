@@ -211,6 +211,7 @@ var byHand = map[string]string{
 	"quality-scheduler":   "test-scheduler plays 20 of its clusters",
 	"load-scheduler":      "test-scheduler plays it with 120 pods",
 	"e2e-random":          "the proof scheduler of e2e-kubernetes plays 30 of its pods",
+	"e2e-soak":            "hours; e2e-kubernetes plays 48 of its pods",
 	"demo-cluster":        "boots two guests beside a cluster; it is the proof scheduler of e2e/kubernetes",
 	"e2e-scheduler":       "boots a guest beside a cluster, and builds the scheduler's image first",
 	"changelog":           "writes; hack/release tests it",

@@ -179,17 +179,22 @@ func (l *lent) mayLend(ctx context.Context) error {
 	if err := l.startEvictor(ctx); err != nil {
 		return err
 	}
+	return l.grantLending(ctx)
+}
+
+// grantLending gives the daemon the rights that lending wants.
+func (b *bench) grantLending(ctx context.Context) error {
 	const rbac = "/apis/rbac.authorization.k8s.io/v1/"
 	name := daemonUser + "-lending"
 	meta := map[string]any{"name": name}
-	err := l.Create(ctx, rbac+"clusterroles", map[string]any{"metadata": meta, "rules": []any{
+	err := b.Create(ctx, rbac+"clusterroles", map[string]any{"metadata": meta, "rules": []any{
 		map[string]any{"apiGroups": []string{""}, "resources": []string{"nodes/status"}, "verbs": []string{"patch"}},
 		map[string]any{"apiGroups": []string{""}, "resources": []string{"pods/status"}, "verbs": []string{"patch"}},
 	}}, nil)
 	if err != nil && !cluster.Refused(err, 409) {
 		return err
 	}
-	err = l.Create(ctx, rbac+"clusterrolebindings", map[string]any{
+	err = b.Create(ctx, rbac+"clusterrolebindings", map[string]any{
 		"metadata": meta,
 		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
 		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": daemonUser}},

@@ -27,6 +27,7 @@ import (
 	"github.com/quietcore/quietcore/e2e/kubelet"
 	"github.com/quietcore/quietcore/e2e/kubernetes/cluster"
 	"github.com/quietcore/quietcore/e2e/machine"
+	"github.com/quietcore/quietcore/internal/soak"
 )
 
 type options struct {
@@ -40,6 +41,7 @@ type options struct {
 	random  int
 	seed    uint64
 	mix     int
+	soak    int
 	trace   bool
 	build   bool
 }
@@ -68,6 +70,7 @@ var (
 		{Name: "claims", Run: claims},
 		{Name: "claims-smoke", Run: claimsSmoke},
 		{Name: "mix", Run: mix},
+		{Name: "soak", Run: soakPods},
 		{Name: "claims-counted", Run: claimsCounted},
 		{Name: "claims-dynamic", Run: claimsDynamic},
 		{Name: "scheduler", Run: scheduler},
@@ -100,7 +103,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		"how many shared pods the proof crowd puts next to an owner; more than most nodes of eight CPUs have")
 	f.IntVar(&o.random, "random", 12, "how many random pods the proof scheduler has come and go")
 	f.IntVar(&o.mix, "operations", 40, "how many random operations the proof mix makes")
-	f.Uint64Var(&o.seed, "seed", 0, "of the proof mix; 0: a new one, which is printed")
+	f.IntVar(&o.soak, "soak", 2*soak.Least, "how many random pods the proof soak has come and go")
+	f.Uint64Var(&o.seed, "seed", 0, "of the proofs mix and soak; 0: a new one, which is printed")
 	f.BoolVar(&o.build, "build", false, "build Kubernetes and etcd, unless they are there, print their folder, and end")
 	f.BoolVar(&o.trace, "trace", false, "say what each call into the machine took")
 	if err := f.Parse(args); err != nil {
@@ -109,9 +113,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	if o.pods < 2 || o.crowd < 2 || o.random < 10 || o.mix < 20 || o.minutes <= 0 {
-		return nil, fmt.Errorf("-pods %d -crowd %d -random %d -operations %d -minutes %g: want at least 2, 2, 10, 20 "+
-			"and more than 0", o.pods, o.crowd, o.random, o.mix, o.minutes)
+	if o.pods < 2 || o.crowd < 2 || o.random < 10 || o.mix < 20 || o.soak < soak.Least || o.minutes <= 0 {
+		return nil, fmt.Errorf("-pods %d -crowd %d -random %d -operations %d -soak %d -minutes %g: want at least 2, "+
+			"2, 10, 20, %d and more than 0", o.pods, o.crowd, o.random, o.mix, o.soak, o.minutes, soak.Least)
 	}
 	if err := machine.Runtime(o.runtime).Check(); err != nil {
 		return nil, err
@@ -167,7 +171,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	s := command.Stage[*bench]{
-		Program: "kubernetes", Flags: &o.Flags, Limit: limit + o.window() + time.Duration(o.random+o.mix)*aPod,
+		Program: "kubernetes", Flags: &o.Flags, Limit: limit + o.window() + time.Duration(o.random+o.mix+o.soak)*aPod,
 		Stdout: stdout, Stderr: stderr,
 		Open: func(ctx context.Context) (*bench, error) { return newBench(ctx, o, bin, stderr) },
 	}

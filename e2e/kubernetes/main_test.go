@@ -14,7 +14,7 @@ import (
 
 func TestFlags(t *testing.T) {
 	for _, args := range [][]string{{"-only", "nothing"}, {"-driver", "both"}, {"-o", "xml"}, {"-pods", "1"},
-		{"-crowd", "1"}, {"-random", "9"}, {"-operations", "9"}, {"-minutes", "0"}, {"-nonsense"},
+		{"-crowd", "1"}, {"-random", "9"}, {"-operations", "9"}, {"-soak", "23"}, {"-minutes", "0"}, {"-nonsense"},
 		{"-runtime", "rkt"}, {"-runtime", "crio"}, {"-parts", "alone,nothing"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("%v: no error", args)

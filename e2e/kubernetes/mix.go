@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -188,17 +187,11 @@ func (m *mixed) nothing(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := m.node.ReadFile(ctx, "/var/lib/quietcore/state.json")
+	remembered, text, err := m.remembered(ctx)
 	if err != nil {
 		return err
 	}
-	var file struct {
-		Body struct{ Pods, Owners, Claims []any }
-	}
-	if err := json.Unmarshal([]byte(text), &file); err != nil {
-		return err
-	}
-	if b := &file.Body; len(status.Claims)+len(status.Owners)+len(specs)+len(b.Pods)+len(b.Owners)+len(b.Claims) > 0 {
+	if len(status.Claims)+len(status.Owners)+len(specs)+remembered > 0 {
 		return fmt.Errorf("all pods are gone; left are claims %+v, owners %+v, CDI specs %q and in the state file %s",
 			status.Claims, status.Owners, specs, text)
 	}
