@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -181,16 +180,19 @@ func (d *daemon) takePolicy(ctx context.Context, says []byte) error {
 	return nil
 }
 
-// lacks names what does not work, but for the policy itself.
-func (d *daemon) lacks() []string {
+// lacks is what does not work, but for the policy itself, and why.
+func (d *daemon) lacks() map[string]string {
 	r := d.health.Ready()
-	list := slices.Clone(r.Reasons)
-	for feature := range r.Degraded {
+	all := map[string]string{}
+	for feature, why := range r.Degraded {
 		if feature != metrics.FeaturePolicy {
-			list = append(list, feature)
+			all[feature] = why
 		}
 	}
-	return list
+	for _, reason := range r.Reasons {
+		all[reason] = ""
+	}
+	return all
 }
 
 // policyPart follows policies beside the other parts.

@@ -55,11 +55,11 @@ func (d *simulated) follow(ctx context.Context, t *testing.T, kubeconfig string,
 			}
 			return err
 		},
-		Lacks: func() (list []string) {
+		Lacks: func() map[string]string {
 			if what := d.lacks.Load(); what != nil {
-				list = append(list, *what)
+				return map[string]string{metrics.FeatureLending: *what}
 			}
-			return list
+			return nil
 		}})
 	client, err := kube.New(kube.Options{Node: d.node, Log: log, Kubeconfig: kubeconfig, OnAllLabels: d.agent.Labels,
 		Customs: d.agent.Customs()})

@@ -21,6 +21,7 @@ import (
 	"github.com/quietcore/quietcore/internal/config"
 	"github.com/quietcore/quietcore/internal/control"
 	"github.com/quietcore/quietcore/internal/kube/planetest"
+	"github.com/quietcore/quietcore/internal/metrics"
 	"github.com/quietcore/quietcore/internal/rollout"
 	"github.com/quietcore/quietcore/internal/rollout/agent"
 )
@@ -42,7 +43,7 @@ const (
 	usualNodes, realDaemons = 20, 3
 	// What a policy says, first and then; the first simulated node that takes over the second is degraded by it.
 	works, breaks = "strict", "preferred"
-	stuck         = "lending: the estimator is stuck"
+	stuck         = "the estimator is stuck"
 )
 
 // TestRealAPIServerMany has a policy come to many nodes in stages, a third of them at a time: 20 simulated daemons, or
@@ -179,12 +180,13 @@ func (m *many) halts() {
 			m.Within("its object says why", func() bool {
 				at := agent.NodesPath + "/" + broken
 				return node == broken && m.Get(at, "status", "state") == "Failed" &&
-					strings.Contains(m.Get(at, "status", "why"), stuck)
+					strings.Contains(m.Get(at, "status", "why"), metrics.FeatureLending+": "+stuck)
 			})
 		}
 	}
 	_, out := m.kubectl("status", "-o", "json", "--node", broken)
-	if want := "QuietcorePolicy: since policy p, revision 2, is in force: " + stuck; !strings.Contains(out, want) {
+	want := "QuietcorePolicy: since policy p, revision 2, is in force: lending: " + stuck
+	if !strings.Contains(out, want) {
 		m.t.Errorf("status does not say %q:\n%s", want, out)
 	}
 	m.t.Logf("a node that the next revision degrades halts it after %s: %d of %d nodes have that revision; %s",

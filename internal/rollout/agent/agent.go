@@ -10,6 +10,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -45,8 +46,8 @@ type Options struct {
 	Keep func(rollout.Applied) error
 	// Apply takes over what a policy says; nil: the file alone. On an error nothing has changed.
 	Apply func(ctx context.Context, config []byte) error
-	// Lacks names what does not work now.
-	Lacks func() []string
+	// Lacks says of what does not work now why, by name.
+	Lacks func() map[string]string
 	// Report counts a request about what, "policies" or "turns".
 	Report func(what string, err error)
 }
@@ -273,10 +274,14 @@ func (a *Agent) within(d time.Duration) time.Duration { return time.Duration(a.o
 // look notes what works.
 func (a *Agent) look(now time.Time) {
 	var broken []string
-	for _, what := range a.o.Lacks() {
-		if !slices.Contains(a.applied.Lacked, what) {
-			broken = append(broken, what)
+	for what, why := range a.o.Lacks() {
+		if slices.Contains(a.applied.Lacked, what) {
+			continue
 		}
+		if why != "" {
+			what += ": " + why
+		}
+		broken = append(broken, what)
 	}
 	slices.Sort(broken)
 	text := strings.Join(broken, "; ")
@@ -342,7 +347,7 @@ func (a *Agent) view(now time.Time) rollout.View {
 func (a *Agent) apply(ctx context.Context, s *rollout.Step) bool {
 	p := s.Policy
 	log := a.o.Log.With("policy", p.Name, "revision", p.Generation)
-	lacks := a.o.Lacks()
+	lacks := slices.Sorted(maps.Keys(a.o.Lacks()))
 	if err := a.o.Apply(ctx, p.Config); err != nil {
 		if ctx.Err() != nil {
 			return false

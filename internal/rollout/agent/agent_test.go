@@ -33,7 +33,7 @@ type fake struct {
 	refuses string // which configurations; empty: all
 	unkept  error
 	kept    rollout.Applied
-	lacks   []string
+	lacks   map[string]string
 	random  uint64
 }
 
@@ -54,7 +54,7 @@ func (f *fake) restart() {
 				return nil
 			}
 			return f.refuse
-		}, Lacks: func() []string { return f.lacks }, Report: func(string, error) {}})
+		}, Lacks: func() map[string]string { return f.lacks }, Report: func(string, error) {}})
 }
 
 func (f *fake) call(what string, n int) error {
@@ -316,16 +316,16 @@ func TestARefusalThatStops(t *testing.T) {
 // What breaks by a policy is marked, what was broken before is not.
 func TestWhatBreaks(t *testing.T) {
 	f := newFake(t)
-	f.lacks = []string{"CPU performance"}
+	f.lacks = map[string]string{"CPU performance": "no PMU"}
 	f.known(policyObject("p", 4, strict))
 	f.run(2)
 	f.watch()
-	f.lacks = []string{"CPU performance", "lending"}
+	f.lacks = map[string]string{"CPU performance": "no counter is free", "lending": "it is stuck", "no runtime": ""}
 	f.run(9)
 	f.is(rollout.Settling, `{"memory":"strict"}`)
 	f.run(5)
 	f.is(rollout.Failed, `{"memory":"strict"}`)
-	if f.turns["p.0"].Failed != "lending" {
+	if f.turns["p.0"].Failed != "lending: it is stuck; no runtime" {
 		t.Errorf("turns %+v", f.turns)
 	}
 	f.restart() // it is measured by what was before, still
