@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -474,16 +475,17 @@ func TestHostileAnnotationsAreRefusedFastAndKeptNowhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := lsr("evil", 2000)
 			s.annot = map[string]string{policy.AnnSpec: text, "tenant/junk": strings.Repeat("y", 1<<20)}
-			start := time.Now()
+			before := cpuTime(t)
 			err := n.run(s)
+			took := cpuTime(t) - before
 			if err == nil || !strings.Contains(err.Error(), "InvalidAnnotation") {
 				t.Errorf("error is %.200v", err)
 			}
 			if len(fmt.Sprint(err)) > 1000 {
 				t.Errorf("the answer is %d bytes", len(fmt.Sprint(err)))
 			}
-			if took := time.Since(start); took > time.Second {
-				t.Errorf("the answer took %s", took)
+			if took > time.Second {
+				t.Errorf("the answer took %s of CPU time", took)
 			}
 		})
 	}
@@ -502,4 +504,14 @@ func TestHostileAnnotationsAreRefusedFastAndKeptNowhere(t *testing.T) {
 	if held > 64<<10 {
 		t.Errorf("the record holds %d bytes after four hostile pods", held)
 	}
+}
+
+// cpuTime is what this program has used so far: unlike the time of day it does not grow with what else runs.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
