@@ -60,8 +60,13 @@ func current(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(t.TempDir(), "quietcore")
-	if err := compile(t.Context(), root, binary, ""); err != nil {
+	return currentProgram(t, daemon)
+}
+
+func currentProgram(t *testing.T, program string) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), filepath.Base(program))
+	if err := compile(t.Context(), root, binary, "", program); err != nil {
 		t.Fatal(err)
 	}
 	return binary

@@ -4,12 +4,15 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +30,11 @@ type node struct {
 	pods []string // LSR pods of two CPUs
 	// annotations are those of some of them, by name.
 	annotations map[string]map[string]string
+	// shared are pods of other classes, by name.
+	shared map[string]string
+	// log is what the daemon that runs has said, and end has it end by itself.
+	log func() string
+	end func()
 }
 
 func newNode(t *testing.T, pods ...string) *node {
@@ -44,7 +52,14 @@ func newNode(t *testing.T, pods ...string) *node {
 	if err := os.CopyFS(filepath.Join(dir, "sys"), sysfstest.Tree(machine)); err != nil {
 		t.Fatal(err)
 	}
-	cmdtest.Write(t, n.at("config.yaml"), fmt.Sprintf(`apiVersion: quietcore.dev/v1alpha1
+	n.configure(`cpi: {mode: "off"}`)
+	return n
+}
+
+// configure writes the configuration, with more in it than every daemon here needs.
+func (n *node) configure(more string) {
+	n.t.Helper()
+	cmdtest.Write(n.t, n.at("config.yaml"), fmt.Sprintf(`apiVersion: quietcore.dev/v1alpha1
 state: {dir: %[1]s/state}
 socket: %[1]s/q.sock
 listen: ""
@@ -52,9 +67,8 @@ page: {listen: ''}
 nri: {socket: %[1]s/nri.sock}
 cgroup: {root: %[1]s/cgroup, driver: cgroupfs}
 sysfs: {root: %[1]s/sys}
-cpi: {mode: "off"}
-`, dir))
-	return n
+%[2]s
+`, n.dir, more))
 }
 
 func (n *node) at(name string) string { return filepath.Join(n.dir, name) }
@@ -64,6 +78,9 @@ func (n *node) running() (pods []cmdtest.Pod) {
 	for _, name := range n.pods {
 		pods = append(pods, cmdtest.Pod{Namespace: "default", Name: name, UID: name, Class: "LSR", CPUs: 2,
 			Annotations: n.annotations[name]})
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.shared)) {
+		pods = append(pods, cmdtest.Pod{Namespace: "default", Name: name, UID: name, Class: n.shared[name], CPUs: 1})
 	}
 	return pods
 }
@@ -142,6 +159,8 @@ func (n *node) while(binary string, want func(saved) bool, do func(s status, log
 	ended := make(chan struct{})
 	go func() { _ = cmd.Wait(); close(ended) }()
 	defer func() { _ = cmd.Process.Kill(); <-ended }()
+	n.log = out.String
+	n.end = func() { _ = cmd.Process.Signal(syscall.SIGTERM); <-ended }
 	var last status
 	const limit = 2 * time.Minute // for a machine with much else to do
 	for deadline := time.Now().Add(limit); ; time.Sleep(5 * time.Millisecond) {

@@ -17,12 +17,20 @@ const newer = `{"kind":"claim","uid":"b","cpus":"4-6","later":{"a":1}}`
 
 // TestUpgrades lets daemons of this version and of older ones take over from each other.
 func TestUpgrades(t *testing.T) {
-	now := current(t)
+	now, keeps := current(t), currentProgram(t, KeepIncidents)
+	present := version{"this version", now, keeps}
 	for _, v := range versions(t) {
 		old := v.build(t)
+		former := version{v.Name, old, v.keeper(t)}
 		t.Run("from "+v.Name, func(t *testing.T) { keepsOwners(t, old, now) })
 		t.Run("to "+v.Name, func(t *testing.T) { keepsOwners(t, now, old) })
 		t.Run("to "+v.Name+" with a newer kind", func(t *testing.T) { newerKind(t, now, old, v.Name != "v0.0.9") })
+		t.Run("incidents from "+v.Name, func(t *testing.T) { keepsIncidents(t, former, present, former) })
+		t.Run("incidents to "+v.Name, func(t *testing.T) { keepsIncidents(t, present, former, former) })
+		t.Run("checkpoint from "+v.Name, func(t *testing.T) { keepsCheckpoint(t, old, now) })
+		t.Run("checkpoint to "+v.Name, func(t *testing.T) { keepsCheckpoint(t, now, old) })
+		t.Run("configuration of "+v.Name, func(t *testing.T) { takesConfiguration(t, now, v, old) })
+		t.Run("configuration for "+v.Name, func(t *testing.T) { refusesConfiguration(t, now, old) })
 	}
 	t.Run("to this version with a newer kind", func(t *testing.T) { newerKind(t, now, now, true) })
 }
