@@ -32,8 +32,8 @@ const (
 )
 
 // images builds two images of the daemon as a release does, if the chart is installed at
-// all, and the scheduler's if it is deployed, and returns where they go in the guest. The versions of
-// the two differ, and so do the binaries in them.
+// all, that of an older version if it is upgraded from, and the scheduler's if it is deployed, and returns where they
+// go in the guest. The versions of the two differ, and so do the binaries in them.
 func images(ctx context.Context, o *options) (map[string]string, error) {
 	files := map[string]string{}
 	if !o.chart() {
@@ -41,6 +41,15 @@ func images(ctx context.Context, o *options) (map[string]string, error) {
 	}
 	for _, tag := range []string{firstTag, secondTag} {
 		if err := image(ctx, o, tag, files, "-name", imageName, "-version", tag); err != nil {
+			return nil, err
+		}
+	}
+	if o.runs(chartVersionsProof) {
+		old, err := newestVersion()
+		if err != nil {
+			return nil, err
+		}
+		if files[archiveFile(old.Name)[1:]], err = old.Image(ctx, ".", imageName); err != nil {
 			return nil, err
 		}
 	}

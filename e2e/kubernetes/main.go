@@ -77,6 +77,7 @@ var (
 	}
 	withChart = []proof{
 		{Name: "rollout", Run: rollout},
+		{Name: chartVersionsProof, Run: chartVersions},
 		{Name: "report", Run: report},
 		{Name: "tenant", Run: tenant},
 		{Name: "crowd", Run: crowd},
@@ -128,7 +129,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	if o.runtime == string(machine.CRIO) && o.chart() {
 		return nil, errors.New("-runtime crio: the chart's images are imported by containerd; give -only without " +
-			"rollout, report, tenant, crowd, claims-chart and " + schedulerProof)
+			"rollout, " + chartVersionsProof + ", report, tenant, crowd, claims-chart and " + schedulerProof)
 	}
 	return o, nil
 }

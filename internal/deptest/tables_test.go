@@ -150,7 +150,7 @@ var mayImport = map[string]string{
 	"e2e/hostile": "",
 	"e2e/kubelet": "e2e/wire",
 	"e2e/kubernetes": "cpuset e2e/command e2e/kubelet e2e/kubernetes/cluster e2e/machine e2e/sampler/sweep " +
-		"e2e/scenario e2e/wire internal/control internal/script internal/soak",
+		"e2e/scenario e2e/upgrade e2e/wire internal/control internal/script internal/soak",
 	"e2e/kubernetes/cluster": "e2e/kubelet e2e/machine e2e/wire",
 	"e2e/machine":            "e2e/kubelet e2e/wire",
 	"e2e/proof": "cpi/counter cpuset e2e/command e2e/kubelet e2e/machine e2e/sampler/sweep e2e/scenario " +
